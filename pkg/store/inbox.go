@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// InboxKind is the kind of an inbox row.
+type InboxKind string
+
+// KindUser wants a run; the others only if an admission says so. Refused and moved rows are only covered.
+const (
+	KindUser     InboxKind = "user"
+	KindSteer    InboxKind = "steer"
+	KindStop     InboxKind = "stop"
+	KindCommand  InboxKind = "command"
+	KindApproval InboxKind = "approval"
+	KindTimer    InboxKind = "timer"
+	KindSystem   InboxKind = "system"
+	KindRefused  InboxKind = "refused"
+	KindMoved    InboxKind = "moved"
+)
+
+// Offset is how far a partition's log has been admitted.
+type Offset struct {
+	Partition int
+	Stream    string
+	// StreamCreated tells a re-created stream from the one that was read.
+	StreamCreated time.Time
+	LastSeq       int64
+	// LastUID is the Msg-Id of the entry at LastSeq, LastAt the time of its admission.
+	LastUID string
+	LastAt  time.Time
+}
+
+// OffsetMove is a compare-and-swap of a partition's offset.
+type OffsetMove struct {
+	Partition int
+	From, To  int64
+	UID       string
+}
+
+// AdmitMessage is one message to be admitted.
+type AdmitMessage struct {
+	SKey, Tenant, SessionKey string
+	AgentID, RunClass        string
+	UID                      string
+	Kind                     InboxKind
+	// Body is JSON.
+	Body        json.RawMessage
+	Group       string
+	StreamSeq   int64
+	Traceparent string
+	// Fresh ids, used if the session or a run is created.
+	SessionID, RunID uuid.UUID
+	// WantsRun, Wakes, Steer and Stop say what the row does to the session, see ENGINE T1 in docs/architecture.md.
+	WantsRun, Wakes, Steer, Stop bool
+	// Notice, if not nil, answers the message by an outbox row in the same statement.
+	Notice *NewReply
+}
+
+// Plain reports whether the message can go into the set-based form: it wants a run and does nothing else.
+func (m *AdmitMessage) Plain() bool {
+	return m.Kind == KindUser && m.WantsRun && !m.Wakes && !m.Steer && !m.Stop && m.Notice == nil && m.Group == ""
+}
+
+// Admission is one T1: offsets and rows in one transaction.
+type Admission struct {
+	Offsets []OffsetMove
+	// Messages in stream order per session.
+	Messages []AdmitMessage
+	Dead     []DeadLetter
+}
+
+// DeadLetter is a message or a run that was given up; it can be replayed.
+type DeadLetter struct {
+	ID uuid.UUID
+	// Kind is ingress, run or out.
+	Kind    string
+	Ref     string
+	Reason  string
+	Payload json.RawMessage
+}
+
+// Admitted tells what became of the AdmitMessage of the same index.
+type Admitted struct {
+	// Duplicate: the message was admitted before; nothing else is set.
+	Duplicate bool
+	Seq       int64
+	Gen       int64
+	State     SessionState
+	// RunID is the session's current run, Created says that this message made it.
+	RunID   uuid.UUID
+	Created bool
+	Owner   string
+	StopRun uuid.UUID
+	// OutSeq is the outbox row of the notice, 0 if there is none.
+	OutSeq int64
+}
+
+// Inbox admits messages.
+type Inbox interface {
+	// Offsets returns the offsets of the partitions that have one.
+	Offsets(ctx context.Context, partitions []int) ([]Offset, error)
+	// SetOffset creates the partition's offset (old nil) or replaces old, compared by stream, created and last seq:
+	// an OffsetMovedError if it is not there or is another.
+	SetOffset(ctx context.Context, old *Offset, next Offset) error
+	// Admit is T1. On success result[i] belongs to Messages[i]. Errors: *OffsetMovedError and nothing is committed;
+	// ErrRejected if one of the rows is poison, and nothing is committed (halve the batch); ErrUnavailable: unknown
+	// outcome, but a repetition cannot admit twice.
+	Admit(ctx context.Context, a Admission) ([]Admitted, error)
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/google/uuid"
+)
+
+// Fence is the condition of every write of a run: the session row still has this generation, run and owner and is
+// running.
+type Fence struct {
+	SKey  string
+	Gen   int64
+	RunID uuid.UUID
+	// Owner is "<worker id>/<nonce>", a new nonce for every claim.
+	Owner string
+}
+
+// ClaimRequest asks for a queued run. Pins are kept if the run already has some.
+type ClaimRequest struct {
+	Fence
+	Pins json.RawMessage
+}
+
+// InboxRow is an inbox row that a run may take.
+type InboxRow struct {
+	Seq         int64
+	Kind        InboxKind
+	Body        json.RawMessage
+	Group       string
+	RunID       uuid.UUID
+	Traceparent string
+}
+
+// Claimed is a run that is this worker's now.
+type Claimed struct {
+	Fence
+	Tenant    string
+	SessionID uuid.UUID
+	AgentID   string
+	DoneSeq   int64
+	LastSeq   int64
+	CtlSeq    int64
+	StopRun   uuid.UUID
+	// Attempt counts takeovers since the session last finished a run.
+	Attempt int
+	// FirstGen is the RunGen of the run's messages.
+	FirstGen int64
+	// Attempts counts claims: 1 means that nobody has stored anything for this run.
+	Attempts int
+	// OutSeq as of the claim.
+	OutSeq int64
+	// Inbox holds the rows above DoneSeq, ToolCalls the ledger of the run.
+	Inbox     []InboxRow
+	ToolCalls []ToolCall
+}
+
+// Checkpoint is T3: what a step adds to the history.
+type Checkpoint struct {
+	Fence
+	RunGen   int64
+	Messages []Message
+	// ToolCalls are inserted, or their state and result updated.
+	ToolCalls []ToolCall
+	// Taken are the inbox rows that this run takes out of their place.
+	Taken []int64
+}
+
+// Signals is the durable view of stop and steer that a checkpoint returns.
+type Signals struct {
+	LastSeq, CtlSeq int64
+	StopRun         uuid.UUID
+}
+
+// CheckpointResult answers the Checkpoint of the same index. Err is nil or ErrFenced.
+type CheckpointResult struct {
+	Signals
+	Err error
+}
+
+// Finish is T4: the end of a run, the reply and the next run in one statement.
+type Finish struct {
+	Fence
+	RunGen int64
+	// From and To are the inbox range that the run covers.
+	From, To int64
+	// State is RunDone, RunFailed or RunCancelled. The cancelled form takes effect although a stop is set and closes open
+	// tool calls.
+	State    RunState
+	Error    string
+	Usage    json.RawMessage
+	Messages []Message
+	Replies  []NewReply
+	// NextRunID becomes the run of the messages that wait behind To.
+	NextRunID       uuid.UUID
+	NextTraceparent string
+}
+
+// FinishOutcome says how a Finish ended.
+type FinishOutcome int
+
+// Finished: committed, now or by an earlier try. Stopped: nothing was written, a stop came first, send the cancelled
+// form. Fenced: nothing was written, the run is somebody else's.
+const (
+	Finished FinishOutcome = iota
+	FinishStopped
+	FinishFenced
+)
+
+// FinishResult answers the Finish of the same index.
+type FinishResult struct {
+	Outcome FinishOutcome
+	// Known is false if an earlier try of unknown outcome had committed: the fields below are not set then, and the
+	// sweeper rings what is left to ring.
+	Known bool
+	Gen   int64
+	// RunID is the queued next run; uuid.Nil if the session is idle.
+	RunID uuid.UUID
+	// FirstOut is the out_seq of the first reply.
+	FirstOut int64
+	// Settled: all replies were born sent and nothing waits before them.
+	Settled bool
+}
+
+// Runs moves runs. Errors of the batch as a whole are ErrUnavailable or ErrRejected, and may be repeated after the
+// former.
+type Runs interface {
+	// Claim is T2.3: a compare-and-swap from queued to running. Requests that are missing in the result are not this
+	// worker's.
+	Claim(ctx context.Context, reqs []ClaimRequest) ([]Claimed, error)
+	// Checkpoint is T3, durable on return. Repeating one changes nothing.
+	Checkpoint(ctx context.Context, cps []Checkpoint) ([]CheckpointResult, error)
+	// Finish is T4, durable on return.
+	Finish(ctx context.Context, fins []Finish) ([]FinishResult, error)
+	// Heartbeat notes that a worker lives, every 5 s.
+	Heartbeat(ctx context.Context, w WorkerBeat) error
+}
+
+// WorkerBeat is what a worker says about itself.
+type WorkerBeat struct {
+	WorkerID    string
+	Boot        uuid.UUID
+	Slots, Used int
+	Draining    bool
+}
