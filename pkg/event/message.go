@@ -80,6 +80,13 @@ type Address struct {
 	Extra     map[string]string `json:"extra,omitempty"`
 }
 
+// PlatformAPI is the platform of clients that read their replies from the store (HTTP API, terminal, webhooks without a
+// reply URL).
+const PlatformAPI = "api"
+
+// Read reports whether the address reads its replies: nothing is sent to it, and frames are streamed for it.
+func (a Address) Read() bool { return a.Platform == PlatformAPI }
+
 // Attachment refers to bytes that stay with the platform or in the object store.
 type Attachment struct {
 	Kind string `json:"kind"`
