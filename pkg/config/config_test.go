@@ -104,7 +104,6 @@ worker: {grace: 5s}
 `)
 	require.NoError(t, err)
 	require.EqualError(t, cfg.Validate(), `providers.o.base_url: scheme "ftp" is not one of http, https
-providers.o.api_key: secret env:HERMES_TEST_UNSET: is empty or not set
 providers.p.kind: "telepathy" is neither demo nor openai
 profiles.a.provider: "nope" is not in providers
 profiles.a.busy_policy: "shout" is not known, queue is
@@ -125,6 +124,21 @@ nats.streams.streams: 3 does not divide 64
 worker.grace: 5s is under 30s
 engine.inbox_retention: 72h0m0s must exceed nats.streams.ingest_max_age 72h0m0s plus the longest platform redelivery (240h)
 egress.send_timeout: 30s must be positive and at most 20s, so that a send ends within its claim`)
+}
+
+func TestCheckSecrets_NamesKeyAndReference(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(t, `
+providers: {o: {kind: openai, model: m, api_key: env:HERMES_TEST_UNSET}}
+channels: {ci: {platform: webhook, webhook: {secrets: ['env:HERMES_TEST_UNSET'], reply_secret: 'file:/nonexistent'}}}
+api: {keys: {me: {secret: env:HERMES_TEST_UNSET, user: me}}}
+`)
+	require.NoError(t, err)
+	require.NoError(t, cfg.Validate(), "a service that does not use a secret starts without it")
+	require.EqualError(t, cfg.CheckSecrets(), `providers.o.api_key: secret env:HERMES_TEST_UNSET: is empty or not set
+channels.ci.webhook.secrets[0]: secret env:HERMES_TEST_UNSET: is empty or not set
+channels.ci.webhook.reply_secret: secret file:/nonexistent: open /nonexistent: no such file or directory
+api.keys.me.secret: secret env:HERMES_TEST_UNSET: is empty or not set`)
 }
 
 func TestLoopback(t *testing.T) {

@@ -24,7 +24,8 @@ func (p *problems) add(key, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
-// Validate joins every problem, one per line, each beginning with its key. It reads secrets to see that they are there.
+// Validate joins every problem, one per line, each beginning with its key. It reads no secret: a service sees only its
+// own, see CheckSecrets.
 func (c Config) Validate() error {
 	var p problems
 	c.validateTenants(&p)
@@ -35,6 +36,28 @@ func (c Config) Validate() error {
 	c.validateServers(&p)
 	c.validateWorker(&p)
 	c.validateEngine(&p)
+	return errors.Join(p...)
+}
+
+// CheckSecrets reads every secret that the configuration refers to and joins the problems, one per line. Services read
+// only those that they need; `hermes config check` reads all.
+func (c Config) CheckSecrets() error {
+	var p problems
+	for _, name := range sortedKeys(c.Providers) {
+		checkSecret(&p, "providers."+name+".api_key", c.Providers[name].APIKey)
+	}
+	for _, name := range sortedKeys(c.Channels) {
+		key, w := "channels."+name+".webhook", c.Channels[name].Webhook
+		for i, s := range w.Secrets {
+			checkSecret(&p, fmt.Sprintf("%s.secrets[%d]", key, i), s)
+		}
+		checkSecret(&p, key+".reply_secret", w.ReplySecret)
+	}
+	for _, name := range sortedKeys(c.API.Keys) {
+		checkSecret(&p, "api.keys."+name+".secret", c.API.Keys[name].Secret)
+	}
+	checkSecret(&p, "redis.password", c.Redis.Password)
+	checkSecret(&p, "postgres.password", c.Postgres.Password)
 	return errors.Join(p...)
 }
 
@@ -58,7 +81,6 @@ func (c Config) validateProviders(p *problems) {
 			if v.BaseURL != "" {
 				checkURL(p, key+".base_url", v.BaseURL, "http", "https")
 			}
-			checkSecret(p, key+".api_key", v.APIKey)
 		default:
 			p.add(key+".kind", "%q is neither demo nor openai", v.Kind)
 		}
@@ -140,9 +162,6 @@ func (c Config) checkOwner(p *problems, key, tenant, profile string) {
 }
 
 func (c Config) checkWebhook(p *problems, key string, w Webhook) {
-	for i, s := range w.Secrets {
-		checkSecret(p, fmt.Sprintf("%s.secrets[%d]", key, i), s)
-	}
 	switch {
 	case len(w.Secrets) == 0 && !w.Unsigned:
 		p.add(key+".secrets", "at least one is needed, or unsigned: true on a loopback address")
@@ -155,7 +174,6 @@ func (c Config) checkWebhook(p *problems, key string, w Webhook) {
 			p.add(key+".reply_secret", "is needed with reply_url")
 		}
 	}
-	checkSecret(p, key+".reply_secret", w.ReplySecret)
 	for _, f := range []struct{ name, value string }{
 		{"text_pointer", w.TextPointer}, {"conversation_pointer", w.ConversationPointer},
 		{"user_pointer", w.UserPointer}, {"id_pointer", w.IDPointer},
@@ -179,7 +197,6 @@ func (c Config) validateAPI(p *problems) {
 		if !v.Secret.Set() {
 			p.add(key+".secret", "must not be empty")
 		}
-		checkSecret(p, key+".secret", v.Secret)
 		c.checkOwner(p, key, v.Tenant, c.API.Profile)
 		if v.User == "" {
 			p.add(key+".user", "must not be empty")
@@ -191,8 +208,6 @@ func (c Config) validateServers(p *problems) {
 	checkURL(p, "nats.url", c.NATS.URL, "nats", "tls", "ws", "wss")
 	checkURL(p, "redis.url", c.Redis.URL, "redis", "rediss")
 	checkURL(p, "postgres.url", c.Postgres.URL, "postgres", "postgresql")
-	checkSecret(p, "redis.password", c.Redis.Password)
-	checkSecret(p, "postgres.password", c.Postgres.Password)
 	for _, a := range []struct{ key, addr string }{
 		{"ingress.addr", c.Ingress.Addr}, {"toolexec.addr", c.Toolexec.Addr}, {"admin_addr", c.AdminAddr},
 	} {

@@ -82,3 +82,12 @@ func Run(ctx context.Context, logger *slog.Logger, grace time.Duration, parts ..
 	logger.InfoContext(stopCtx, "draining", "grace", grace)
 	return g.Stop(stopCtx)
 }
+
+// Closer is a component that is ready from the beginning and only has to be closed.
+type Closer func() error
+
+// Start does nothing.
+func (c Closer) Start(context.Context) error { return nil }
+
+// Stop closes, once: a group stops each part once.
+func (c Closer) Stop(context.Context) error { return c() }
