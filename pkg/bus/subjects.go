@@ -22,6 +22,24 @@ func IngestStream(partition, streams int) string {
 	return StreamIngest + "_" + strconv.Itoa(partition%streams)
 }
 
+// Subject lists of the streams that are not split.
+const (
+	RunSubjects        = "run.*.*"
+	OutSubjects        = "out.*.*"
+	EventSubjects      = "evt.*.*.>"
+	DeadLetterSubjects = "dlq.*.*"
+)
+
+// IngestSubjects lists the subjects of the ingest stream number k of streams: all partitions with partition mod
+// streams = k.
+func IngestSubjects(k, streams int) []string {
+	var subjects []string
+	for p := k; p < session.Partitions; p += streams {
+		subjects = append(subjects, IngestFilter(p))
+	}
+	return subjects
+}
+
 // CheckToken refuses a subject token that is empty or holds anything but [a-z0-9_-].
 func CheckToken(name, token string) error {
 	if token == "" {
@@ -84,6 +102,17 @@ func SnapshotSubject(skey string) string { return keyed("snap", skey) }
 
 // DeadLetterSubject tells operators of a dead letter; kind is ingress, run or out.
 func DeadLetterSubject(kind, name string) string { return "dlq." + kind + "." + name }
+
+// PartitionOf returns the partition in a keyed subject (ing, evt, ctl, dlt, snap).
+func PartitionOf(subject string) (int, error) {
+	_, rest, _ := strings.Cut(subject, ".")
+	token, _, _ := strings.Cut(rest, ".")
+	p, err := strconv.Atoi(token)
+	if err != nil || p < 0 || p >= session.Partitions {
+		return 0, fmt.Errorf("subject %q names no partition", subject)
+	}
+	return p, nil
+}
 
 // SKeyOf returns the last token of a keyed subject (ing, ctl, dlt, snap).
 func SKeyOf(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }

@@ -49,6 +49,8 @@ type Claimed struct {
 	FirstGen int64
 	// Attempts counts claims: 1 means that nobody has stored anything for this run.
 	Attempts int
+	// Pins are those of the run's first claim that brought some.
+	Pins json.RawMessage
 	// OutSeq as of the claim.
 	OutSeq int64
 	// Inbox holds the rows above DoneSeq, ToolCalls the ledger of the run.

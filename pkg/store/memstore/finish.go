@@ -1,0 +1,127 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Finish implements store.Runs.
+func (s *Store) Finish(ctx context.Context, fins []store.Finish) ([]store.FinishResult, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("finish runs: %w", err)
+	}
+	if err := checkFinishes(fins); err != nil {
+		return nil, fmt.Errorf("finish runs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range fins {
+		if err := s.checkFinishKeys(&fins[i]); err != nil {
+			return nil, fmt.Errorf("finish runs: %w", err)
+		}
+	}
+	now := s.tick()
+	out := make([]store.FinishResult, len(fins))
+	for i := range fins {
+		out[i] = s.finish(&fins[i], now)
+	}
+	return out, nil
+}
+
+func checkFinishes(fins []store.Finish) error {
+	var c checker
+	for i := range fins {
+		f := &fins[i]
+		switch f.State {
+		case store.RunDone, store.RunFailed, store.RunCancelled:
+		default:
+			c.reject("run state", "not one that a run can finish with")
+		}
+		c.text("finish", f.SKey, f.Owner, f.Error, f.NextTraceparent)
+		c.json("usage", f.Usage)
+		c.messages(f.Messages)
+		for j := range f.Replies {
+			c.reply(&f.Replies[j])
+		}
+	}
+	return c.err
+}
+
+// checkFinishKeys refuses a finish that would be written and would violate a unique key.
+func (s *Store) checkFinishKeys(f *store.Finish) error {
+	r := s.sessions[f.SKey]
+	if !r.holds(f.Fence) || r.stopped(f) {
+		return nil
+	}
+	var c checker
+	if _, used := s.runs[f.NextRunID]; r.WantSeq > f.To && (used || f.NextRunID == uuid.Nil) {
+		c.reject("next run id", "not fresh")
+	}
+	seen := map[string]bool{}
+	for i := range f.Replies {
+		dkey := replyDKey(f.RunID, i, &f.Replies[i])
+		if s.hasDKey(f.SKey, dkey) || seen[dkey] {
+			c.reject("reply", "dkey is in use")
+		}
+		seen[dkey] = true
+	}
+	return c.err
+}
+
+// finish is t4 and, for RunCancelled, its cancelled form.
+func (s *Store) finish(f *store.Finish, now time.Time) store.FinishResult {
+	r := s.sessions[f.SKey]
+	if !r.holds(f.Fence) {
+		return s.finishedBefore(f)
+	}
+	if r.stopped(f) {
+		return store.FinishResult{Outcome: store.FinishStopped}
+	}
+	run := s.runs[f.RunID]
+	s.record(r, run, f.RunGen, f.Messages)
+	if f.State == store.RunCancelled {
+		run.closeCalls()
+	}
+	run.State, run.Owner, run.Error, run.Usage = f.State, f.Owner, f.Error, cloneJSON(f.Usage)
+	run.FromSeq, run.ToSeq, run.EndedAt = f.From, f.To, now
+	r.final = append(r.final, run)
+
+	s.release(r, f, now)
+	first := s.reply(r, run, f.Replies, run.traceparent, now)
+	return store.FinishResult{
+		Known: true, Gen: r.Gen, RunID: r.RunID, FirstOut: first, Settled: r.OutSent == r.OutSeq,
+	}
+}
+
+// stopped reports whether a stop came before a finish that is not the cancelled form.
+func (r *sessionRow) stopped(f *store.Finish) bool {
+	return r.StopRun == f.RunID && f.State != store.RunCancelled
+}
+
+// release ends the session's run and starts the next one if rows behind it want one.
+func (s *Store) release(r *sessionRow, f *store.Finish, now time.Time) {
+	r.DoneSeq, r.Owner, r.StopRun, r.RunID = f.To, "", uuid.Nil, uuid.Nil
+	r.Gen++
+	r.Attempt, r.Stall, r.TouchedAt = 0, 0, now
+	if r.WantSeq <= f.To {
+		s.move(r, store.Idle, now)
+		return
+	}
+	r.RunID = f.NextRunID
+	s.move(r, store.Queued, now)
+	s.newRun(r, f.NextTraceparent, now)
+}
+
+// finishedBefore tells a finish that had committed from one that is fenced.
+func (s *Store) finishedBefore(f *store.Finish) store.FinishResult {
+	run := s.runs[f.RunID]
+	if run != nil && run.SKey == f.SKey && run.State == f.State && run.Owner == f.Owner {
+		return store.FinishResult{Outcome: store.Finished}
+	}
+	return store.FinishResult{Outcome: store.FinishFenced}
+}

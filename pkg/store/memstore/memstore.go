@@ -1,0 +1,111 @@
+// Package memstore is the store port in memory, for development, tests and the simulation.
+//
+// It keeps the rules of the SQL statements of the product, package pgstore: the same transitions, fences, counters and
+// order, decided under one lock, so that every call is one atomic step. Nothing survives the process and nothing is
+// ever deleted: finished runs, their inbox rows and the history stay until the process ends. The cost of a call does
+// not depend on the number of sessions, and appending to a history does not depend on its length.
+//
+// A [Store] is safe for concurrent use. JSON that it returns is shared with it and must not be modified.
+package memstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/session"
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Store implements store.Store. Make one with New.
+type Store struct {
+	clock func() time.Time
+
+	mu sync.RWMutex
+	// latest is the newest instant that a write has seen.
+	latest     time.Time
+	sessions   map[string]*sessionRow
+	runs       map[uuid.UUID]*runRow
+	offsets    map[int]store.Offset
+	dead       map[uuid.UUID]store.DeadLetter
+	workers    map[string]store.WorkerBeat
+	partitions [session.Partitions]partition
+	due        dueHeap
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Option changes a Store before its first use.
+type Option func(*Store)
+
+// WithClock replaces time.Now.
+func WithClock(now func() time.Time) Option {
+	return func(s *Store) { s.clock = now }
+}
+
+// New returns an empty store.
+func New(opts ...Option) *Store {
+	s := &Store{
+		clock:    time.Now,
+		sessions: map[string]*sessionRow{},
+		runs:     map[uuid.UUID]*runRow{},
+		offsets:  map[int]store.Offset{},
+		dead:     map[uuid.UUID]store.DeadLetter{},
+		workers:  map[string]store.WorkerBeat{},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Ready reports nil unless ctx has ended.
+func (s *Store) Ready(ctx context.Context) error { return alive(ctx) }
+
+// Close does nothing: a Store holds no resources.
+func (s *Store) Close() {}
+
+// DeadLetters returns the dead letters by id.
+func (s *Store) DeadLetters() []store.DeadLetter {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.dead), func(a, b store.DeadLetter) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+}
+
+// Workers returns the newest beat of every worker, by worker id.
+func (s *Store) Workers() []store.WorkerBeat {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.workers), func(a, b store.WorkerBeat) int {
+		return cmp.Compare(a.WorkerID, b.WorkerID)
+	})
+}
+
+// alive refuses a call whose context has ended, as a database would.
+func alive(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
+	}
+	return nil
+}
+
+// tick is the time of one write. It never falls: a clock that was set back stands still, so that queues stay in order.
+func (s *Store) tick() time.Time {
+	s.latest = s.reading()
+	return s.latest
+}
+
+// reading is the time of one read.
+func (s *Store) reading() time.Time {
+	if now := s.clock().UTC(); now.After(s.latest) {
+		return now
+	}
+	return s.latest
+}

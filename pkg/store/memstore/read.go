@@ -1,0 +1,130 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Session implements store.Reader.
+func (s *Store) Session(ctx context.Context, skey string) (store.Session, error) {
+	if err := alive(ctx); err != nil {
+		return store.Session{}, fmt.Errorf("read session %s: %w", skey, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.sessions[skey]
+	if r == nil {
+		return store.Session{}, fmt.Errorf("read session %s: %w", skey, store.ErrNotFound)
+	}
+	return r.Session, nil
+}
+
+// Run implements store.Reader.
+func (s *Store) Run(ctx context.Context, id uuid.UUID) (store.Run, error) {
+	if err := alive(ctx); err != nil {
+		return store.Run{}, fmt.Errorf("read run %s: %w", id, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	run := s.runs[id]
+	if run == nil {
+		return store.Run{}, fmt.Errorf("read run %s: %w", id, store.ErrNotFound)
+	}
+	return run.Run, nil
+}
+
+// RunMessages implements store.Reader.
+func (s *Store) RunMessages(ctx context.Context, id uuid.UUID) ([]store.Message, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read messages of run %s: %w", id, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	run := s.runs[id]
+	if run == nil {
+		return nil, nil
+	}
+	return values(run.messages), nil
+}
+
+// RunReplies implements store.Reader.
+func (s *Store) RunReplies(ctx context.Context, id uuid.UUID) ([]store.Reply, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read replies of run %s: %w", id, err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	run := s.runs[id]
+	if run == nil {
+		return nil, nil
+	}
+	out := make([]store.Reply, 0, len(run.replies))
+	for _, o := range run.replies {
+		out = append(out, store.Reply{OutSeq: o.OutSeq, DKey: o.DKey, Platform: o.Platform, State: o.state, Parts: o.Parts})
+	}
+	return out, nil
+}
+
+// Submission implements store.Reader.
+func (s *Store) Submission(ctx context.Context, skey, msgUID string) (store.Submission, error) {
+	if err := alive(ctx); err != nil {
+		return store.Submission{}, fmt.Errorf("read submission: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.sessions[skey]
+	if r == nil || r.uids[msgUID] == 0 {
+		return store.Submission{}, fmt.Errorf("read submission: %w", store.ErrNotFound)
+	}
+	in := r.inbox[r.uids[msgUID]-1]
+	out := store.Submission{Seq: in.Seq, Kind: in.Kind, Body: in.Body}
+	if in.notice != nil {
+		out.Notice = in.notice.Parts
+	}
+	if run := s.answering(r, in); run != nil {
+		out.Run = run.Run
+	}
+	return out, nil
+}
+
+// answering returns the run that takes the row: the one that took it out of its place, or the final run whose range
+// holds it, or the current one if it has stored that it takes it.
+func (s *Store) answering(r *sessionRow, in inboxRow) *runRow {
+	if in.RunID != uuid.Nil {
+		return s.runs[in.RunID]
+	}
+	if run := r.coveredBy(in.Seq); run != nil {
+		return run
+	}
+	if run := s.runs[r.RunID]; run != nil && run.wrote(in.Seq) {
+		return run
+	}
+	return nil
+}
+
+// History implements store.Transcript.
+func (s *Store) History(ctx context.Context, skey string, sessionID uuid.UUID, limit int) ([]store.Message, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.sessions[skey]
+	if r == nil || limit <= 0 {
+		return nil, nil
+	}
+	all := r.history[sessionID]
+	return values(all[max(0, len(all)-limit):]), nil
+}
+
+func values(msgs []*store.Message) []store.Message {
+	out := make([]store.Message, 0, len(msgs))
+	for _, m := range msgs {
+		out = append(out, *m)
+	}
+	return out
+}

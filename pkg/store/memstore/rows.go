@@ -1,0 +1,159 @@
+package memstore
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// sessionRow is a session with everything that belongs to it.
+type sessionRow struct {
+	store.Session
+	// inbox[i] has seq i+1, outbox[i] out_seq i+1: rows are never deleted.
+	inbox  []inboxRow
+	uids   map[string]int64
+	outbox []*outRow
+	dkeys  map[string]struct{}
+	// history holds branch 0 of each conversation in order, messages the keys of all messages.
+	history  map[uuid.UUID][]*store.Message
+	messages map[messageKey]struct{}
+	// final holds the ended runs in the order of their ends, which is that of their ranges.
+	final []*runRow
+	// ticket is the place in the partition's queue, 0 unless queued.
+	ticket int64
+}
+
+type inboxRow struct {
+	store.InboxRow
+	// notice is the outbox row that admission answered with, nil if there is none.
+	notice *outRow
+}
+
+// messageKey is the primary key of history within a session.
+type messageKey struct {
+	runGen    int64
+	branch, n int
+}
+
+type runRow struct {
+	store.Run
+	pins        json.RawMessage
+	traceparent string
+	// messages are in the order of their key, replies in that of out_seq.
+	messages []*store.Message
+	replies  []*outRow
+	calls    []store.ToolCall
+}
+
+// holds reports whether the fence f is valid; there is no row behind a nil receiver.
+func (r *sessionRow) holds(f store.Fence) bool {
+	return r != nil && r.State == store.Running && r.Gen == f.Gen && r.RunID == f.RunID && r.Owner == f.Owner
+}
+
+// out returns the outbox row, nil if there is none.
+func (r *sessionRow) out(outSeq int64) *outRow {
+	if r == nil || outSeq < 1 || outSeq > int64(len(r.outbox)) {
+		return nil
+	}
+	return r.outbox[outSeq-1]
+}
+
+// waiting returns the inbox rows above done_seq.
+func (r *sessionRow) waiting() []store.InboxRow {
+	done := min(r.DoneSeq, int64(len(r.inbox)))
+	rows := make([]store.InboxRow, 0, int64(len(r.inbox))-done)
+	for _, in := range r.inbox[done:] {
+		rows = append(rows, in.InboxRow)
+	}
+	return rows
+}
+
+// newRun makes the session's current run, which is queued.
+func (s *Store) newRun(r *sessionRow, traceparent string, now time.Time) {
+	s.runs[r.RunID] = &runRow{
+		Run: store.Run{
+			ID: r.RunID, SKey: r.SKey, SessionID: r.SessionID, AgentID: r.AgentID, State: store.RunQueued,
+			FirstGen: r.Gen, LastGen: r.Gen, CreatedAt: now,
+		},
+		traceparent: traceparent,
+	}
+}
+
+// record adds messages of the run to the history; those that are there already are left alone.
+func (s *Store) record(r *sessionRow, run *runRow, runGen int64, msgs []store.Message) {
+	for _, m := range msgs {
+		key := messageKey{runGen: runGen, branch: m.Branch, n: m.N}
+		if _, stored := r.messages[key]; stored {
+			continue
+		}
+		r.messages[key] = struct{}{}
+		m.RunGen, m.RunID, m.Content = runGen, run.ID, cloneJSON(m.Content)
+		run.messages = insertMessage(run.messages, &m)
+		if m.Branch == 0 {
+			r.history[r.SessionID] = insertMessage(r.history[r.SessionID], &m)
+		}
+	}
+}
+
+// insertMessage keeps the order of the key; a new message is nearly always the last one.
+func insertMessage(in []*store.Message, m *store.Message) []*store.Message {
+	if len(in) == 0 || compareMessages(in[len(in)-1], m) < 0 {
+		return append(in, m)
+	}
+	i, _ := slices.BinarySearchFunc(in, m, compareMessages)
+	return slices.Insert(in, i, m)
+}
+
+func compareMessages(a, b *store.Message) int {
+	return cmp.Or(cmp.Compare(a.RunGen, b.RunGen), cmp.Compare(a.Branch, b.Branch), cmp.Compare(a.N, b.N))
+}
+
+// putCalls inserts tool calls, or updates the state and result of those that are there.
+func (run *runRow) putCalls(calls []store.ToolCall) {
+	for _, c := range calls {
+		c.Result = cloneJSON(c.Result)
+		i := slices.IndexFunc(run.calls, func(old store.ToolCall) bool { return old.CallID == c.CallID })
+		if i < 0 {
+			run.calls = append(run.calls, c)
+			continue
+		}
+		run.calls[i].State, run.calls[i].Result = c.State, c.Result
+	}
+}
+
+// closeCalls settles calls that are open when the run is cancelled: unsafe ones may have happened.
+func (run *runRow) closeCalls() {
+	for i := range run.calls {
+		c := &run.calls[i]
+		switch {
+		case c.State != store.ToolIntent:
+		case c.Effect == "unsafe":
+			c.State = store.ToolUnknown
+		default:
+			c.State = store.ToolFailed
+		}
+	}
+}
+
+// wrote reports whether the run holds a message made from the inbox row.
+func (run *runRow) wrote(seq int64) bool {
+	return slices.ContainsFunc(run.messages, func(m *store.Message) bool { return m.InboxSeq == seq })
+}
+
+// coveredBy returns the final run whose range holds seq, nil if there is none.
+func (r *sessionRow) coveredBy(seq int64) *runRow {
+	if seq > r.DoneSeq {
+		return nil
+	}
+	for _, run := range slices.Backward(r.final) {
+		if run.FromSeq <= seq && seq <= run.ToSeq {
+			return run
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Claim implements store.Runs.
+func (s *Store) Claim(ctx context.Context, reqs []store.ClaimRequest) ([]store.Claimed, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("claim runs: %w", err)
+	}
+	var c checker
+	for _, q := range reqs {
+		c.text("fence", q.SKey, q.Owner)
+		c.json("pins", q.Pins)
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("claim runs: %w", c.err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	var out []store.Claimed
+	for _, q := range reqs {
+		if claimed, ok := s.claim(q, now); ok {
+			out = append(out, claimed)
+		}
+	}
+	return out, nil
+}
+
+// claim is t2_claim: from queued to running, the generation stays. A claim that is repeated, because its outcome was
+// unknown, finds its own owner and is answered again.
+func (s *Store) claim(q store.ClaimRequest, now time.Time) (store.Claimed, bool) {
+	r := s.sessions[q.SKey]
+	if r == nil || !r.claimable(q.Fence) && !r.holds(q.Fence) {
+		return store.Claimed{}, false
+	}
+	s.move(r, store.Running, now)
+	r.Owner, r.TouchedAt = q.Owner, now
+	run := s.runs[r.RunID]
+	run.State, run.Owner, run.LastGen = store.RunRunning, q.Owner, r.Gen
+	run.Attempts++
+	if run.pins == nil {
+		run.pins = cloneJSON(q.Pins)
+	}
+	if run.StartedAt.IsZero() {
+		run.StartedAt = now
+	}
+	return store.Claimed{
+		Fence: q.Fence, Tenant: r.Tenant, SessionID: r.SessionID, AgentID: r.AgentID,
+		DoneSeq: r.DoneSeq, LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun,
+		Attempt: r.Attempt, FirstGen: run.FirstGen, Attempts: run.Attempts, Pins: run.pins, OutSeq: r.OutSeq,
+		Inbox: r.waiting(), ToolCalls: slices.Clone(run.calls),
+	}, true
+}
+
+func (r *sessionRow) claimable(f store.Fence) bool {
+	return r.State == store.Queued && r.Gen == f.Gen && r.RunID == f.RunID
+}
+
+// Checkpoint implements store.Runs.
+func (s *Store) Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store.CheckpointResult, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var c checker
+	for i := range cps {
+		c.text("fence", cps[i].SKey, cps[i].Owner)
+		c.messages(cps[i].Messages)
+		for _, call := range cps[i].ToolCalls {
+			c.text("tool call", call.CallID, call.Name, call.Effect, string(call.State))
+			c.json("tool result", call.Result)
+		}
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", c.err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	out := make([]store.CheckpointResult, len(cps))
+	for i := range cps {
+		out[i] = s.checkpoint(&cps[i], now)
+	}
+	return out, nil
+}
+
+// checkpoint is t3.
+func (s *Store) checkpoint(cp *store.Checkpoint, now time.Time) store.CheckpointResult {
+	r := s.sessions[cp.SKey]
+	if !r.holds(cp.Fence) {
+		return store.CheckpointResult{Err: store.ErrFenced}
+	}
+	r.TouchedAt = now
+	run := s.runs[r.RunID]
+	s.record(r, run, cp.RunGen, cp.Messages)
+	run.putCalls(cp.ToolCalls)
+	for _, seq := range cp.Taken {
+		if seq >= 1 && seq <= int64(len(r.inbox)) {
+			r.inbox[seq-1].RunID = run.ID
+		}
+	}
+	return store.CheckpointResult{Signals: store.Signals{LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun}}
+}
+
+func (c *checker) messages(msgs []store.Message) {
+	for i := range msgs {
+		c.text("message role", msgs[i].Role)
+		c.json("message content", msgs[i].Content)
+	}
+}
+
+// Heartbeat implements store.Runs.
+func (s *Store) Heartbeat(ctx context.Context, w store.WorkerBeat) error {
+	if err := alive(ctx); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	var c checker
+	c.text("worker id", w.WorkerID)
+	if c.err != nil {
+		return fmt.Errorf("heartbeat: %w", c.err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers[w.WorkerID] = w
+	return nil
+}

@@ -1,0 +1,73 @@
+// Package storetest is the conformance suite of the store port: every backend and every fake passes [Run].
+//
+// Cases look at a store through the port alone, and each gets a fresh one, so that they run in parallel and a backend
+// may be shared by nothing. JSON is compared by meaning: a backend may give it back in another form.
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Backend is a fresh, empty store and what the port does not offer but the suite needs.
+type Backend struct {
+	Store store.Store
+	// Advance lets d pass for the store, at once. A store whose clock cannot be set moves its rows into the past
+	// instead: it subtracts d from every non-null sessions.queued_at and touched_at and outbox.next_at, until and
+	// created_at. Nothing else that the suite looks at depends on time. The real clock may go on besides.
+	Advance func(t testing.TB, d time.Duration)
+	// TakeOver is T6 without its conditions: the session's run, which is running, is queued again. In sessions: gen+1,
+	// owner null, state queued, queued_at now, attempt+1; in runs: queued, owner null, last_gen as in sessions.
+	TakeOver func(t testing.TB, skey string)
+	// ToolCalls returns the ledger of a run, in any order.
+	ToolCalls func(t testing.TB, runID uuid.UUID) []store.ToolCall
+	// DeadLetters returns all dead letters, in any order.
+	DeadLetters func(t testing.TB) []store.DeadLetter
+	// Workers returns the newest beat of every worker, in any order.
+	Workers func(t testing.TB) []store.WorkerBeat
+}
+
+// Run runs the suite. newBackend is called once per case and cleans up by t.Cleanup.
+func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
+	t.Helper()
+	for _, topic := range topics() {
+		t.Run(topic.name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range topic.cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(t, &env{Backend: newBackend(t)})
+				})
+			}
+		})
+	}
+}
+
+type topic struct {
+	name  string
+	cases []testCase
+}
+
+type testCase struct {
+	name string
+	run  func(t *testing.T, e *env)
+}
+
+func topics() []topic {
+	return []topic{
+		{"offsets", offsetCases()},
+		{"admit", admitCases()},
+		{"claim", claimCases()},
+		{"checkpoint", checkpointCases()},
+		{"finish", finishCases()},
+		{"read", readCases()},
+		{"outbox", outboxCases()},
+		{"sweep", sweepCases()},
+		{"concurrent", concurrentCases()},
+		{"property", propertyCases()},
+	}
+}
