@@ -22,7 +22,7 @@ const (
 
 	PartitionTTL     = 6 * time.Second
 	PartitionRenewal = 2 * time.Second
-	MemberTTL        = 10 * time.Second
+	MemberTTL        = 6 * time.Second
 )
 
 // ErrUnavailable: Redis did not answer. It is never a statement about a lease.

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"github.com/hermes-runtime/hermes/pkg/llm"
+	"github.com/hermes-runtime/hermes/pkg/tool"
+)
+
+// Run is one turn to be answered.
+type Run struct {
+	// ID is the run_id; with the call id it makes the idempotency key "run_id:call_id".
+	ID string
+	// Session is the skey: it names the workspace of the tools.
+	Session string
+	Tenant  string
+	// User is who the tools act for.
+	User string
+	// Notes are added to the system prompt of this run: place, time, who is talking.
+	Notes string
+	// History is what earlier runs of the conversation stored, oldest first.
+	History []llm.Message
+	// Prompt are the new messages, each with its inbox row. Those whose row Stored names already are left out.
+	Prompt []Prompt
+	// Stored and Calls are what an earlier attempt of this run checkpointed: its messages in the order of N, and its tool
+	// ledger. Both are empty on the first attempt.
+	Stored []Entry
+	Calls  []Call
+}
+
+// Prompt is a new message.
+type Prompt struct {
+	Message  llm.Message
+	InboxSeq int64
+}
+
+// Entry is a message of the run as history stores it.
+type Entry struct {
+	// N is the position within the run, from 1. Results of one step have the numbers behind their assistant message in
+	// the order of its calls, so entries may be checkpointed with gaps that later ones fill.
+	N       int
+	Message llm.Message
+	// InboxSeq is the inbox row that the message was made from, 0 if none.
+	InboxSeq int64
+}
+
+// CallState is the state of a tool call in the ledger; the values are those of the store.
+type CallState string
+
+// A call is an intent until its result is known; unknown means that it may have happened.
+const (
+	CallIntent  CallState = "intent"
+	CallDone    CallState = "done"
+	CallFailed  CallState = "failed"
+	CallUnknown CallState = "unknown"
+)
+
+// Call is a row of the tool ledger. Calls that were refused before they could start (unknown tool, bad arguments) have
+// no row.
+type Call struct {
+	ID     string
+	Name   string
+	Effect tool.Effect
+	State  CallState
+	// Result is nil while the call is an intent.
+	Result *tool.Result
+}
+
+// Outcome says how a run ended.
+type Outcome string
+
+// Done: there is an answer. Budget: the steps were used up and the text sums up. GaveUp: the model kept asking for tools
+// that do not exist, or had nothing to say. Stopped: see ErrStopped. Failed: the model could not be reached or refused.
+const (
+	Done    Outcome = "done"
+	Budget  Outcome = "budget"
+	GaveUp  Outcome = "gave_up"
+	Stopped Outcome = "stopped"
+	Failed  Outcome = "failed"
+)
+
+// Result is what a run leaves behind.
+type Result struct {
+	Outcome Outcome
+	// Text is the answer; of a stopped or failed run the partial text of the last model call, which may be empty.
+	Text string
+	// Entries and Calls are not checkpointed yet and belong into the final statement of the run. Every call in Entries or
+	// in what was checkpointed has its result.
+	Entries []Entry
+	Calls   []Call
+	// Usage and Steps count this attempt's model calls.
+	Usage llm.Usage
+	Steps int
+	// HistoryUsed is how many messages of the history the last request carried: less than the limit where the model's
+	// context was too small, so that the next turn can begin with the shorter one.
+	HistoryUsed int
+}
