@@ -1,0 +1,115 @@
+package delivery
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hermes-runtime/hermes/pkg/channel"
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+const (
+	// sendStart is how late in a claim a send may begin; the claim lasts 60 s.
+	sendStart = 40 * time.Second
+	maxTries  = 12
+	// The wait doubles with every try.
+	firstBackoff, maxBackoff = time.Second, 5 * time.Minute
+	// secondLook is the pause before the only repetition of a send of unknown outcome on a platform that may show both.
+	secondLook = 30 * time.Second
+	// credentialPause is the least wait for an account that is not accepted: an operator has to act.
+	credentialPause = time.Minute
+	// maxRetryAfter bounds what a platform may ask for.
+	maxRetryAfter = time.Hour
+)
+
+// verdict says what becomes of a row after a try.
+type verdict struct {
+	// state settles the row; "" does not.
+	state store.OutState
+	// dropped: the row is somebody else's, or its claim ends by itself. Else, without a state, the row is put off.
+	dropped bool
+	after   time.Duration
+	maybe   bool
+	err     error
+}
+
+func sent() verdict                             { return verdict{state: store.OutSent} }
+func dead(err error) verdict                    { return verdict{state: store.OutDead, err: err} }
+func unknown(err error) verdict                 { return verdict{state: store.OutUnknown, err: err} }
+func dropped(err error) verdict                 { return verdict{dropped: true, err: err} }
+func putOff(d time.Duration, err error) verdict { return verdict{after: d, err: err} }
+
+// outcome is the word for metrics, spans and events.
+func (v verdict) outcome() string {
+	switch {
+	case v.state != "":
+		return string(v.state)
+	case v.dropped:
+		return "dropped"
+	default:
+		return "put_off"
+	}
+}
+
+var errOutcomeUnknown = errors.New("earlier tries may have reached the platform")
+
+// worthTrying refuses a row that has been sent twice with unknown outcome on a platform that would show a third copy.
+func worthTrying(row *store.Delivery, c channel.Capability, age time.Duration) bool {
+	return row.Maybe < 2 || idempotent(c, age)
+}
+
+func idempotent(c channel.Capability, age time.Duration) bool { return age < c.IdempotentFor }
+
+// afterFailure judges a failed try.
+func afterFailure(err error, row *store.Delivery, c channel.Capability, age time.Duration) verdict {
+	switch channel.ClassOf(err) {
+	case channel.NotSent:
+		return again(row, wait(row.Attempts, retryAfter(err)), err)
+	case channel.Credential:
+		return again(row, wait(row.Attempts, max(credentialPause, retryAfter(err))), err)
+	case channel.Unknown:
+		return afterUnknown(err, row, c, age)
+	default: // Permanent, and Moved without an address to go to
+		return dead(err)
+	}
+}
+
+// again puts off until the tries are used up.
+func again(row *store.Delivery, after time.Duration, err error) verdict {
+	if row.Attempts >= maxTries {
+		return dead(err)
+	}
+	return putOff(after, err)
+}
+
+func afterUnknown(err error, row *store.Delivery, c channel.Capability, age time.Duration) verdict {
+	after := wait(row.Attempts, 0)
+	if !idempotent(c, age) {
+		if row.Maybe > 0 {
+			return unknown(err)
+		}
+		after = secondLook
+	}
+	if row.Attempts >= maxTries {
+		return unknown(err)
+	}
+	v := putOff(after, err)
+	v.maybe = true
+	return v
+}
+
+// wait is the back-off after a number of tries, at least what the platform asked for.
+func wait(attempts int, asked time.Duration) time.Duration {
+	backoff := maxBackoff
+	if doublings := max(attempts-1, 0); doublings < 9 { // 2^9 s is beyond the maximum
+		backoff = min(firstBackoff<<doublings, maxBackoff)
+	}
+	return max(backoff, min(asked, maxRetryAfter))
+}
+
+func retryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*channel.SendError](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
