@@ -122,28 +122,10 @@ func (a *App) ID() string { return a.id }
 // Start returns when the router has its first share of the partitions. It needs the broker; Redis and the store may
 // come later.
 func (a *App) Start(ctx context.Context) error {
-	if err := a.checkEviction(ctx); err != nil {
-		return err
-	}
 	if err := a.backends.Bus.EnsureStreams(ctx); err != nil {
 		return fmt.Errorf("router: create streams: %w", err)
 	}
 	return a.group.Start(ctx, a.parts...)
-}
-
-// checkEviction refuses a Redis that drops leases to make room. One that is down is no reason not to start.
-func (a *App) checkEviction(ctx context.Context) error {
-	warning, err := a.backends.Leases.CheckEviction(ctx)
-	switch {
-	case errors.Is(err, lease.ErrUnavailable):
-		a.logger.WarnContext(ctx, "redis eviction policy not checked", "err", err)
-		return nil
-	case err != nil:
-		return fmt.Errorf("router: %w", err)
-	case warning != "":
-		a.logger.WarnContext(ctx, "redis may evict leases", "warning", warning)
-	}
-	return nil
 }
 
 // Stop stops reading, finishes the batch in hand and gives up the partitions, so that others take over at once.

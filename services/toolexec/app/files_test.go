@@ -50,7 +50,7 @@ func TestFiles_OfAnotherSessionAreElsewhere(t *testing.T) {
 	b := start(t)
 	b.ok(t, alice, "write_file", args{"path": "f", "content": "of alice"})
 	require.Equal(t, "f does not exist", b.no(t, bob, "read_file", args{"path": "f"}))
-	require.Equal(t, "[. is empty]\n", b.ok(t, bob, "list_files", nil))
+	require.Equal(t, "[the workspace is empty]\n", b.ok(t, bob, "list_files", nil))
 }
 
 func TestFiles_PathsCannotEscape(t *testing.T) {

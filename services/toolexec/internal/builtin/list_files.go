@@ -30,6 +30,9 @@ func listFiles(root *os.Root, call sandbox.OperationCall, out io.Writer) ([]stri
 		return nil, err
 	}
 	if l.count == 0 {
+		if path == "." {
+			path = "the workspace"
+		}
 		_, err = fmt.Fprintf(out, "[%s is empty]\n", path)
 	}
 	return nil, err

@@ -1,0 +1,104 @@
+// Package app wires the api service: HTTP for programs and people.
+package app
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/hermes-runtime/hermes/pkg/accept"
+	"github.com/hermes-runtime/hermes/pkg/config"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
+	"github.com/hermes-runtime/hermes/pkg/hook"
+	"github.com/hermes-runtime/hermes/services/api/internal/auth"
+	"github.com/hermes-runtime/hermes/services/api/internal/drain"
+	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
+	"github.com/hermes-runtime/hermes/services/api/internal/sessionapi"
+	"github.com/hermes-runtime/hermes/services/internal/backends"
+	"github.com/hermes-runtime/hermes/services/internal/httpapi"
+)
+
+const scope = "github.com/hermes-runtime/hermes/services/api"
+
+// App is the api service.
+type App struct {
+	backends backends.Backends
+	group    daemon.Group
+	emitter  *hook.Emitter
+	server   *daemon.HTTPServer
+	gate     *drain.Gate
+}
+
+// New builds the service; it uses the bus, the store and the telemetry of b, and reads the keys of cfg.
+func New(cfg config.Config, b backends.Backends) (*App, error) {
+	return build(cfg, b, runapi.DefaultTiming())
+}
+
+func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, error) {
+	keys, err := auth.New(cfg.API)
+	if err != nil {
+		return nil, err
+	}
+	emitter := hook.NewEmitter(b.Bus, b.Logger)
+	gate := drain.New()
+	following := runapi.Deps{Store: b.Store, Bus: b.Bus, Logger: b.Logger, Timing: timing}
+	sessions, err := sessionapi.New(cfg, sessionapi.Deps{
+		Acceptor: accept.New(accept.Deps{Bus: b.Bus, Emitter: emitter, Logger: b.Logger, Tracer: b.Traces.Tracer(scope)}),
+		Runs:     following, Gate: gate,
+	})
+	if err != nil {
+		return nil, err
+	}
+	runs := runapi.NewHandler(following, gate)
+
+	routes := httpapi.NewRoutes(b.Logger)
+	routes.Handle(http.MethodPost, "/v1/sessions/{id}/messages", keys.Require(sessions.Post))
+	routes.Handle(http.MethodGet, "/v1/sessions/{id}", keys.Require(sessions.Get))
+	routes.Handle(http.MethodGet, "/v1/runs/{id}", keys.Require(runs.Run))
+	routes.Handle(http.MethodGet, "/v1/runs/{id}/events", keys.Require(runs.Events))
+	handler := named(routes.Frame(httpapi.Telemetry{Traces: b.Traces, Meters: b.Meters, Public: true}))
+	return &App{
+		backends: b,
+		group:    daemon.Group{Logger: b.Logger},
+		emitter:  emitter,
+		server:   daemon.NewHTTPServer(cfg.API.Addr, handler, b.Logger),
+		gate:     gate,
+	}, nil
+}
+
+// named refuses an empty session id by its name; the frame knows only that the path is none.
+func named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.EscapedPath() {
+		case "/v1/sessions/", "/v1/sessions//messages":
+			httpapi.WriteError(w, httpapi.Invalid("id", "id: must not be empty"))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Start begins to serve.
+func (a *App) Start(ctx context.Context) error {
+	return a.group.Start(ctx, //nolint:wrapcheck // the group names the part
+		daemon.Named{Name: "lifecycle events", Component: a.emitter},
+		daemon.Named{Name: "http", Component: a.server},
+		daemon.Named{Name: "streams", Component: a.gate},
+	)
+}
+
+// Stop ends streams and waits, answers the other open requests and ends.
+func (a *App) Stop(ctx context.Context) error {
+	return a.group.Stop(ctx) //nolint:wrapcheck // the group names the part
+}
+
+// Addr is the address in use, once started.
+func (a *App) Addr() string { return a.server.Addr() }
+
+// Checks: nothing is accepted without the broker, and nothing is answered without the store. Messages are accepted all
+// the same while only the store is down.
+func (a *App) Checks() []daemon.Check {
+	return []daemon.Check{
+		{Name: "nats", Ready: a.backends.Bus.Ready},
+		{Name: "postgres", Ready: a.backends.Store.Ready},
+	}
+}

@@ -1,0 +1,4 @@
+package app
+
+// NewWithTiming is New for tests that do not want to wait.
+var NewWithTiming = build

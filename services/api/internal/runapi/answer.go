@@ -1,0 +1,151 @@
+package runapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/hermes-runtime/hermes/pkg/channel"
+	"github.com/hermes-runtime/hermes/pkg/store"
+)
+
+// Store is what the answers come from.
+type Store interface {
+	Session(ctx context.Context, skey string) (store.Session, error)
+	Run(ctx context.Context, id uuid.UUID) (store.Run, error)
+	RunReplies(ctx context.Context, id uuid.UUID) ([]store.Reply, error)
+	Submission(ctx context.Context, skey, msgUID string) (store.Submission, error)
+}
+
+// Target is what a client follows: a message, or a run. One of UID and RunID is set.
+type Target struct {
+	SKey  string
+	UID   string
+	RunID uuid.UUID
+}
+
+// answer is what the store knows about a target.
+type answer struct {
+	// run is the zero Run where the message has none, yet or at all.
+	run store.Run
+	// notice answers a message that wants no run.
+	notice json.RawMessage
+	// refused: the notice says no.
+	refused bool
+}
+
+// read looks up what the store knows. Before the message is admitted that is nothing.
+func read(ctx context.Context, s Store, t Target) (answer, error) {
+	if t.RunID != uuid.Nil {
+		run, err := s.Run(ctx, t.RunID)
+		if err != nil {
+			return answer{}, fmt.Errorf("read run: %w", err)
+		}
+		return answer{run: run}, nil
+	}
+	sub, err := s.Submission(ctx, t.SKey, t.UID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return answer{}, nil
+	case err != nil:
+		return answer{}, fmt.Errorf("read submission: %w", err)
+	case sub.Kind != store.KindUser && len(sub.Notice) > 0:
+		// The row is covered by some run all the same; that run answers another message.
+		return answer{notice: sub.Notice, refused: sub.Kind == store.KindRefused}, nil
+	default:
+		return answer{run: sub.Run}, nil
+	}
+}
+
+// final is the last event of a target; ok is false while there is none.
+func final(ctx context.Context, s Store, t Target) (e Event, ok bool, err error) {
+	a, err := read(ctx, s, t)
+	if err != nil {
+		return Event{}, false, err
+	}
+	if a.ended() == "" {
+		return Event{}, false, nil
+	}
+	e = Event{Kind: a.ended(), RunID: a.runID(), Usage: usage(a.run.Usage)}
+	e.Text, err = a.text(ctx, s)
+	return e, err == nil, err
+}
+
+// ended is the kind of the final event, "" if there is none yet.
+func (a answer) ended() Kind {
+	switch {
+	case a.notice != nil && a.refused:
+		return Failed
+	case a.notice != nil, a.run.State == store.RunDone:
+		return Done
+	case a.run.State == store.RunCancelled:
+		return Cancelled
+	case a.run.State == store.RunFailed, a.run.State == store.RunDead:
+		return Failed
+	default:
+		return ""
+	}
+}
+
+// state is that of the run in the words of events, where it has ended.
+func (a answer) state() string {
+	switch {
+	case a.ended() != "":
+		return string(a.ended())
+	case a.run.ID == uuid.Nil: // the message waits for its turn
+		return string(store.RunQueued)
+	default:
+		return string(a.run.State)
+	}
+}
+
+func (a answer) runID() string {
+	if a.run.ID == uuid.Nil {
+		return ""
+	}
+	return a.run.ID.String()
+}
+
+// text is what was committed: the parts of the replies, divided by blank lines.
+func (a answer) text(ctx context.Context, s Store) (string, error) {
+	if a.notice != nil {
+		return markdown(a.notice)
+	}
+	replies, err := s.RunReplies(ctx, a.run.ID)
+	if err != nil {
+		return "", fmt.Errorf("read replies: %w", err)
+	}
+	parts := make([]json.RawMessage, len(replies))
+	for i, r := range replies {
+		parts[i] = r.Parts
+	}
+	return markdown(parts...)
+}
+
+func markdown(replies ...json.RawMessage) (string, error) {
+	var texts []string
+	for _, raw := range replies {
+		var parts []channel.Part
+		if err := json.Unmarshal(raw, &parts); err != nil {
+			return "", fmt.Errorf("decode reply: %w", err)
+		}
+		for _, p := range parts {
+			if p.Markdown != "" {
+				texts = append(texts, p.Markdown)
+			}
+		}
+	}
+	return strings.Join(texts, "\n\n"), nil
+}
+
+// usage drops the null of runs that have none.
+func usage(raw json.RawMessage) json.RawMessage {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}

@@ -1,0 +1,253 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/hermes-runtime/hermes/pkg/testkit/await"
+	"github.com/hermes-runtime/hermes/pkg/testkit/fakeplatform/webhook"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
+	"github.com/hermes-runtime/hermes/pkg/testkit/pgserver"
+	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
+)
+
+// bin is the folder of the service binaries, built once by TestMain.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "hermes-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-o", dir+"/", "../ingress", "../router", "../worker", "../toolexec", "../egress", "../api", "../hermes")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the services:", err)
+		return 1
+	}
+	bin = dir
+	return m.Run()
+}
+
+// inSecret signs what comes in, outSecret what goes out.
+const (
+	inSecret  = "whsec_aW5jb21pbmctc2VjcmV0LWZvci10ZXN0cw=="
+	outSecret = "whsec_b3V0Z29pbmctc2VjcmV0LWZvci10ZXN0cw=="
+	apiKey    = "key-of-the-tests"
+)
+
+// stack is the runtime on its servers. Every process has the same configuration file.
+type stack struct {
+	t        *testing.T
+	nats     *natsserver.Server
+	redis    *redisserver.Server
+	postgres *pgserver.Server
+	receiver *webhook.Receiver
+	dir      string
+	hooks    string
+	api      string
+	config   string
+
+	mu        sync.Mutex
+	processes []*process
+}
+
+// options of a stack. Counts of 0 mean 1.
+type options struct {
+	routers, workers, egress int
+	// model is the base URL of an OpenAI-compatible server; "" is the demo model.
+	model string
+	// otlp is the address of a collector.
+	otlp string
+	// extra is appended to the configuration.
+	extra string
+}
+
+// start starts servers and processes and returns when all of them are ready.
+func start(t *testing.T, o options) *stack {
+	t.Helper()
+	s := prepare(t, o)
+	s.run("toolexec", 0)
+	for i := range max(1, o.egress) {
+		s.run("egress", i)
+	}
+	for i := range max(1, o.workers) {
+		s.run("worker", i)
+	}
+	for i := range max(1, o.routers) {
+		s.run("router", i)
+	}
+	s.run("ingress", 0)
+	s.run("api", 0)
+	for _, p := range s.processes {
+		p.awaitReady()
+	}
+	return s
+}
+
+// prepare starts the servers only and writes the configuration.
+func prepare(t *testing.T, o options) *stack {
+	t.Helper()
+	s := &stack{t: t, dir: t.TempDir(), nats: natsserver.New(t), redis: redisserver.New(t), postgres: pgserver.New(t)}
+	receiver, err := webhook.Start(t.Context(), "127.0.0.1:0", outSecret)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, receiver.Close()) })
+	s.receiver = receiver
+	s.hooks, s.api = freeAddr(t), freeAddr(t)
+	s.config = filepath.Join(s.dir, "hermes.yaml")
+	s.configure(o)
+	out, err := s.command("hermes", "migrate").CombinedOutput()
+	require.NoError(t, err, string(out))
+	t.Cleanup(s.stop)
+	return s
+}
+
+const configuration = `
+profiles: {default: {provider: {{if .Model}}local{{else}}demo{{end}}, tools: ["*"]}}
+providers:
+  demo: {kind: demo}
+  {{if .Model}}local: {kind: openai, base_url: "{{.Model}}", model: test, api_key: "env:E2E_MODEL_KEY"}{{end}}
+channels:
+  ci:
+    platform: webhook
+    webhook: {secrets: ["env:E2E_IN_SECRET"], reply_url: "{{.Reply}}", reply_secret: "env:E2E_OUT_SECRET", allow_private: true}
+api: {addr: "{{.API}}", keys: {tests: {secret: "env:E2E_API_KEY", user: tester}}}
+ingress: {addr: "{{.Hooks}}"}
+nats: {url: "{{.NATS}}"}
+redis: {url: "{{.Redis}}"}
+postgres: {url: "{{.Postgres}}"}
+worker: {toolexec_addr: "{{.Tools}}", grace: 30s}
+toolexec: {addr: "{{.Tools}}", workspaces: "{{.Dir}}/workspaces"}
+{{if .OTLP}}telemetry: {otlp_endpoint: "{{.OTLP}}", otlp_insecure: true}{{end}}
+{{.Extra}}
+`
+
+func (s *stack) configure(o options) {
+	s.t.Helper()
+	var b bytes.Buffer
+	require.NoError(s.t, template.Must(template.New("").Parse(configuration)).Execute(&b, map[string]string{
+		"Model": o.model, "Reply": s.receiver.URL(), "API": s.api, "Hooks": s.hooks, "NATS": s.nats.URL(), "Redis": s.redis.URL(),
+		"Postgres": s.postgres.URL(), "Tools": freeAddr(s.t), "Dir": s.dir, "OTLP": o.otlp, "Extra": o.extra,
+	}))
+	require.NoError(s.t, os.WriteFile(s.config, b.Bytes(), 0o600))
+}
+
+func (s *stack) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(bin, name), args...)
+	cmd.Env = append(os.Environ(),
+		"HERMES_CONFIG="+s.config, "HERMES_ADMIN_ADDR=127.0.0.1:0",
+		"E2E_MODEL_KEY=sk-test", "E2E_IN_SECRET="+inSecret, "E2E_OUT_SECRET="+outSecret, "E2E_API_KEY="+apiKey)
+	return cmd
+}
+
+// process is one running service.
+type process struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	admin string
+	log   *os.File
+	done  chan struct{}
+	err   error
+}
+
+func (s *stack) run(name string, n int) *process {
+	s.t.Helper()
+	p := &process{t: s.t, name: fmt.Sprintf("%s-%d", name, n), admin: freeAddr(s.t), done: make(chan struct{})}
+	p.cmd = s.command(name)
+	p.cmd.Env = append(p.cmd.Env, "HERMES_ADMIN_ADDR="+p.admin)
+	var err error
+	p.log, err = os.Create(filepath.Join(s.dir, p.name+".log"))
+	require.NoError(s.t, err)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	require.NoError(s.t, p.cmd.Start())
+	go func() {
+		defer close(p.done)
+		p.err = p.cmd.Wait()
+	}()
+	s.mu.Lock()
+	s.processes = append(s.processes, p)
+	s.mu.Unlock()
+	return p
+}
+
+func (p *process) awaitReady() {
+	p.t.Helper()
+	await.NoError(p.t, 30*time.Second, func() error {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s ended: %w", p.name, p.err)
+		default:
+		}
+		code, body, err := get("http://"+p.admin+"/readyz", "")
+		if err != nil || code != 200 {
+			return fmt.Errorf("%s: %d %s %w", p.name, code, body, err)
+		}
+		return nil
+	})
+}
+
+// terminate sends SIGTERM and waits for the end.
+func (p *process) terminate() error {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(40 * time.Second):
+		_ = p.cmd.Process.Kill() // the test fails with what follows
+		return fmt.Errorf("%s did not end within 40 s of SIGTERM", p.name)
+	}
+}
+
+// stop ends every process in order, all of a kind at once, and shows the logs of a failed test.
+func (s *stack) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, p := range s.processes {
+		wg.Go(func() {
+			if err := p.terminate(); err != nil {
+				s.t.Errorf("%s: %v", p.name, err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, p := range s.processes {
+		_ = p.log.Close() // nothing more is written
+		if s.t.Failed() {
+			raw, _ := os.ReadFile(p.log.Name()) // best effort: the test has failed already
+			s.t.Logf("--- %s\n%s", p.name, tail(string(raw), 40))
+		}
+	}
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// freeAddr returns a loopback address that was free a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return l.Addr().String()
+}

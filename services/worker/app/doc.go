@@ -1,0 +1,2 @@
+// Package app wires a worker: slots, runtime, committer, control and streams over the backends of its process.
+package app

@@ -1,0 +1,106 @@
+// Package checkpoint commits what runs have done: their steps (T3) and their ends (T4).
+//
+// One loop per worker sends checkpoints and finishes, each as sets of what queued up during the last round trip. Since
+// there is one loop, the writes of a run reach the store in the order in which they were asked for, and two writes of
+// one run are never in flight together.
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/hermes-runtime/hermes/pkg/daemon"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/worker/internal/batch"
+)
+
+const batchLimit = 64
+
+// Store is the part of the store that the committer writes to.
+type Store interface {
+	Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store.CheckpointResult, error)
+	Finish(ctx context.Context, fins []store.Finish) ([]store.FinishResult, error)
+}
+
+// Committer is a daemon.Component; it must outlive the runs.
+type Committer struct {
+	checkpoints *batch.Queue[store.Checkpoint, store.CheckpointResult]
+	finishes    *batch.Queue[store.Finish, store.FinishResult]
+	fenced      metric.Int64Counter
+	loops       daemon.Loops
+}
+
+// New returns a committer.
+func New(s Store, meter metric.Meter) (*Committer, error) {
+	fenced, err := meter.Int64Counter("hermes_fenced_writes_total",
+		metric.WithDescription("Writes that found their run in other hands."))
+	if err != nil {
+		return nil, fmt.Errorf("counter of fenced writes: %w", err)
+	}
+	return &Committer{
+		checkpoints: batch.NewQueue(batchLimit, s.Checkpoint),
+		finishes:    batch.NewQueue(batchLimit, s.Finish),
+		fenced:      fenced,
+	}, nil
+}
+
+// Start begins to commit.
+func (c *Committer) Start(ctx context.Context) error {
+	c.loops.Go(ctx, c.run)
+	return nil
+}
+
+// Stop ends the loop; what waits is refused.
+func (c *Committer) Stop(ctx context.Context) error { return c.loops.Stop(ctx) }
+
+func (c *Committer) run(ctx context.Context) {
+	defer c.checkpoints.Close()
+	defer c.finishes.Close()
+	for {
+		select {
+		case call := <-c.checkpoints.Ready():
+			c.checkpoints.Flush(ctx, call)
+		case call := <-c.finishes.Ready():
+			c.finishes.Flush(ctx, call)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Checkpoint stores a step; it is durable on return. While the store is unavailable it is sent again until ctx ends.
+// Errors: store.ErrFenced, store.ErrRejected, or the cause of ctx.
+func (c *Committer) Checkpoint(ctx context.Context, cp store.Checkpoint) (store.Signals, error) {
+	result, err := c.checkpoints.Do(ctx, cp)
+	if err == nil {
+		err = result.Err
+	}
+	if errors.Is(err, store.ErrFenced) {
+		c.countFenced(ctx, "checkpoint")
+	}
+	if err != nil {
+		return store.Signals{}, fmt.Errorf("checkpoint: %w", err)
+	}
+	return result.Signals, nil
+}
+
+// Finish ends a run; it is durable on return. While the store is unavailable it is sent again until ctx ends. Errors:
+// store.ErrRejected, or the cause of ctx.
+func (c *Committer) Finish(ctx context.Context, f store.Finish) (store.FinishResult, error) {
+	result, err := c.finishes.Do(ctx, f)
+	if err != nil {
+		return store.FinishResult{}, fmt.Errorf("finish: %w", err)
+	}
+	if result.Outcome == store.FinishFenced {
+		c.countFenced(ctx, "finish")
+	}
+	return result, nil
+}
+
+func (c *Committer) countFenced(ctx context.Context, write string) {
+	c.fenced.Add(ctx, 1, metric.WithAttributes(attribute.String("write", write)))
+}

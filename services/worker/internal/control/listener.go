@@ -1,0 +1,131 @@
+// Package control brings stop signals and fences to the runs in hand.
+//
+// A signal is a wake-up over a bus that may lose it: what it tells is also in the store, where the next checkpoint of
+// the run finds it. All subscriptions of a worker share one channel and one goroutine.
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
+	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
+)
+
+const buffer = 4096
+
+// Listener passes signals to handles. It is a daemon.Component; it must outlive the runs.
+type Listener struct {
+	bus      bus.Notifier
+	logger   *slog.Logger
+	messages chan bus.Msg
+	loops    daemon.Loops
+
+	mu sync.RWMutex
+	// runs by skey. A session has one run in hand, but for moments in which a newer generation is being claimed while
+	// the older one does not know yet that it is fenced.
+	runs map[string][]*Handle
+}
+
+// NewListener returns a listener.
+func NewListener(b bus.Notifier, logger *slog.Logger) *Listener {
+	return &Listener{bus: b, logger: logger, messages: make(chan bus.Msg, buffer), runs: map[string][]*Handle{}}
+}
+
+// Start begins to pass signals on.
+func (l *Listener) Start(ctx context.Context) error {
+	l.loops.Go(ctx, l.run)
+	return nil
+}
+
+// Stop ends the loop.
+func (l *Listener) Stop(ctx context.Context) error { return l.loops.Stop(ctx) }
+
+// Listen subscribes to the signals of a session. Signals sent after it has returned reach the handles of the session.
+func (l *Listener) Listen(skey string) (bus.Subscription, error) {
+	sub, err := l.bus.Listen(bus.ControlSubject(skey), l.messages)
+	if err != nil {
+		return nil, fmt.Errorf("listen for signals: %w", err)
+	}
+	return sub, nil
+}
+
+// Add makes a run reachable; call it before the claim.
+func (l *Listener) Add(h *Handle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs[h.SKey] = append(l.runs[h.SKey], h)
+}
+
+// Remove takes a run out.
+func (l *Listener) Remove(h *Handle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := slices.DeleteFunc(l.runs[h.SKey], func(o *Handle) bool { return o == h })
+	if len(left) == 0 {
+		delete(l.runs, h.SKey)
+		return
+	}
+	l.runs[h.SKey] = left
+}
+
+// All returns the runs in hand.
+func (l *Listener) All() []*Handle {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var all []*Handle
+	for _, hs := range l.runs {
+		all = append(all, hs...)
+	}
+	return all
+}
+
+func (l *Listener) run(ctx context.Context) {
+	for {
+		select {
+		case m := <-l.messages:
+			l.handle(ctx, m)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *Listener) handle(ctx context.Context, m bus.Msg) {
+	var c runv1.Control
+	if err := proto.Unmarshal(m.Data, &c); err != nil {
+		l.logger.WarnContext(ctx, "control message unreadable", "err", err)
+		return
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, h := range l.runs[bus.SKeyOf(m.Subject)] {
+		h.signal(&c)
+	}
+}
+
+// signal acts on a message that was meant for this run. Signals of a lower generation are late; a message without
+// generation counts for every one.
+func (h *Handle) signal(c *runv1.Control) {
+	if c.GetGen() != 0 && c.GetGen() < h.Gen {
+		return
+	}
+	switch c.GetKind() {
+	case runv1.ControlKind_CONTROL_KIND_STOP:
+		// A stop names the run that was current when it was admitted; it never reaches another one.
+		if c.GetRunId() == h.RunID {
+			h.Stop()
+		}
+	case runv1.ControlKind_CONTROL_KIND_FENCED:
+		if c.GetGen() > h.Gen {
+			h.Fence()
+		}
+	default: // wake-ups for rows that a later run takes
+	}
+}

@@ -1,0 +1,236 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hermes-runtime/hermes/pkg/agent"
+	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/llm"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/pkg/turn"
+	"github.com/hermes-runtime/hermes/services/worker/internal/control"
+	"github.com/hermes-runtime/hermes/services/worker/internal/slot"
+)
+
+// run is one attempt at a run. It belongs to one goroutine; only tell is called from others, one at a time.
+type run struct {
+	*Runtime
+	slot.Held
+	started time.Time
+	// profile is nil if the session's is not configured.
+	profile *profile
+	agentID string
+
+	// hold lives as long as the run may be written, work as long as it may go on. Both end with the overrun of the wall
+	// time at the latest.
+	hold, work context.Context //nolint:containedctx // the two lives of the run that this value stands for
+	cancels    []context.CancelFunc
+	span       trace.Span
+
+	taking
+	messages []*event.Message
+	// stored are the messages of an earlier attempt.
+	stored []store.Message
+	events recorder
+
+	// replies, state and result are set by the commit.
+	replies   []store.NewReply
+	state     store.RunState
+	result    store.FinishResult
+	committed bool
+	next      slot.Ended
+}
+
+var (
+	errWall    = fmt.Errorf("wall time of the run is used up: %w", context.DeadlineExceeded)
+	errOverrun = errors.New("run did not end in time")
+)
+
+func (rt *Runtime) newRun(held slot.Held) *run {
+	r := &run{Runtime: rt, Held: held, started: time.Now(), span: trace.SpanFromContext(context.Background())}
+	wall := rt.wall(held.AgentID)
+	var endHold, endWork context.CancelFunc
+	r.hold, endHold = context.WithTimeoutCause(held.Handle.Hold(), wall+overrun, errOverrun)
+	r.work, endWork = context.WithTimeoutCause(held.Handle.Work(), wall, errWall)
+	r.cancels = []context.CancelFunc{endHold, endWork}
+	return r
+}
+
+func (r *run) close() {
+	r.span.End()
+	for _, cancel := range r.cancels {
+		cancel()
+	}
+}
+
+// lost says why nothing may be written any more; nil while the run is held.
+func (r *run) lost() error {
+	cause := context.Cause(r.hold)
+	if cause == nil || errors.Is(cause, agent.ErrFenced) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", agent.ErrFenced, cause)
+}
+
+// mayWrite reports whether a run that broke off with err should still be finished. One that is fenced belongs to
+// somebody else, and one that was let go in a drain shall go on elsewhere.
+func (r *run) mayWrite(err error) bool {
+	return !r.committed && r.lost() == nil && !errors.Is(err, agent.ErrFenced) && !errors.Is(err, control.ErrDraining)
+}
+
+// panicError is a panic that was recovered.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// guarded calls f and turns a panic into an error: one run must not take the others with it.
+func (r *run) guarded(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v}
+			r.Logger.ErrorContext(r.hold, "run panicked", "skey", r.SKey, "run_id", r.RunID, "gen", r.Gen, "err", err,
+				"stack", string(debug.Stack()))
+		}
+	}()
+	return f()
+}
+
+// answer is the normal way of a run.
+func (r *run) answer() error {
+	if r.StopRun == r.RunID { // stopped between admission and claim: nothing is begun, the end is written
+		r.Handle.Stop()
+	}
+	if err := r.take(); err != nil {
+		return err
+	}
+	r.begin()
+	_, err := r.pipeline.Run(r.work, r.input(), turn.Handlers{
+		Executors: map[string]turn.Executor{turn.React: react{r}},
+		Committer: committer{r},
+		Fence:     func(context.Context) error { return r.lost() },
+		Observe:   r.stateChanged,
+	})
+	if err != nil {
+		return err
+	}
+	r.tell()
+	return nil
+}
+
+// take finds out what the run answers.
+func (r *run) take() error {
+	if r.Attempts > 1 {
+		var err error
+		r.stored, err = read(r.hold, func(ctx context.Context) ([]store.Message, error) {
+			return r.Store.RunMessages(ctx, r.RunID)
+		})
+		if err != nil {
+			r.choose() // for the apology
+			return fmt.Errorf("read messages of the run: %w", err)
+		}
+	}
+	r.choose()
+	return nil
+}
+
+func (r *run) choose() {
+	r.taking = take(r.Inbox, r.DoneSeq, r.RunID, r.stored)
+	r.decode()
+	r.agentID = r.AgentID
+	if m := r.newest(); r.agentID == "" && m != nil {
+		r.agentID = m.Profile
+	}
+	r.profile = r.profiles[r.agentID]
+}
+
+// begin starts the span and tells that the run has started.
+func (r *run) begin() {
+	name, attributes := agent.SpanOfRun(r.agentID, r.agentID, r.SKey)
+	options := []trace.SpanStartOption{trace.WithAttributes(attributes...), trace.WithAttributes(
+		attribute.String("hermes.run.id", r.RunID.String()), attribute.Int64("hermes.run.gen", r.Gen),
+	)}
+	parent := r.work
+	for i, row := range r.prompt {
+		if i == 0 {
+			parent = event.WithTraceparent(parent, row.Traceparent)
+			continue
+		}
+		linked := event.WithTraceparent(context.Background(), row.Traceparent)
+		options = append(options, trace.WithLinks(trace.LinkFromContext(linked)))
+	}
+	r.work, r.span = r.Tracer.Start(parent, name, options...)
+	r.hold = trace.ContextWithSpan(r.hold, r.span)
+	r.events = r.newRecorder()
+	r.events.emit(event.Lifecycle{Type: event.RunStarted})
+	r.Stream.Begin(r.hold, r.uids(), r.address().Read())
+}
+
+// apologise finishes a run that the pipeline could not finish.
+func (r *run) apologise(reason error) error {
+	if r.from == 0 { // a range is needed to finish
+		return reason
+	}
+	if r.events.Emitter == nil { // it broke off before it began
+		r.begin()
+	}
+	t := &turn.Turn{Outcome: turn.Failed, Failure: reason, Reply: turn.Reply{Markdown: apologyText, Notice: true}}
+	if err := r.commit(t); err != nil {
+		return err
+	}
+	r.tell()
+	return nil
+}
+
+// ended counts the run and logs what an operator should know.
+func (r *run) ended(err error) {
+	outcome := string(r.state)
+	switch {
+	case err == nil:
+	case errors.Is(err, control.ErrDraining):
+		outcome = "drained"
+	case errors.Is(err, agent.ErrFenced):
+		outcome = "fenced"
+		r.Logger.WarnContext(r.hold, "run fenced", "skey", r.SKey, "run_id", r.RunID, "gen", r.Gen)
+	case !r.committed:
+		outcome = "lost"
+		r.Logger.ErrorContext(r.hold, "run not finished", "skey", r.SKey, "run_id", r.RunID, "gen", r.Gen, "err", summary(err))
+	}
+	r.span.SetAttributes(attribute.String("hermes.run.outcome", outcome))
+	if outcome != string(store.RunDone) && outcome != string(store.RunCancelled) {
+		r.span.SetStatus(codes.Error, outcome)
+	}
+	r.turns.Record(r.hold, time.Since(r.started).Seconds(), metric.WithAttributes(attribute.String("outcome", outcome)))
+}
+
+// summary is err without what a provider wrote, which may repeat the text of a message.
+func summary(err error) string {
+	var e *llm.Error
+	if errors.As(err, &e) {
+		return fmt.Sprintf("model: %s (%d)", e.Kind, e.Status)
+	}
+	return err.Error()
+}
+
+// follow notes the run that is queued behind this one.
+func (r *run) follow() {
+	if r.result.RunID != uuid.Nil {
+		r.next = slot.Ended{NextRun: r.result.RunID, NextGen: r.result.Gen, Traceparent: r.nextTraceparent()}
+	}
+}
+
+func (r *run) nextTraceparent() string {
+	if len(r.waiting) == 0 {
+		return ""
+	}
+	return r.waiting[0].Traceparent
+}

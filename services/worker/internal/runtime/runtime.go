@@ -1,0 +1,127 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/config"
+	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/llm"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/pkg/tool"
+	"github.com/hermes-runtime/hermes/pkg/turn"
+	"github.com/hermes-runtime/hermes/services/worker/internal/slot"
+)
+
+// overrun is how long beyond its wall time a run may still write: after that it may be taken over.
+const overrun = 60 * time.Second
+
+// Store is the part of the store that runs read.
+type Store interface {
+	store.Transcript
+	RunMessages(ctx context.Context, id uuid.UUID) ([]store.Message, error)
+	Session(ctx context.Context, skey string) (store.Session, error)
+}
+
+// Committer writes for runs; while the store is unavailable its methods try again until ctx ends.
+type Committer interface {
+	Checkpoint(ctx context.Context, cp store.Checkpoint) (store.Signals, error)
+	Finish(ctx context.Context, f store.Finish) (store.FinishResult, error)
+}
+
+// Emitter takes lifecycle events; it never blocks.
+type Emitter interface {
+	Emit(ev event.Lifecycle)
+}
+
+// Deps are what code supplies.
+type Deps struct {
+	// Models by provider name.
+	Models map[string]llm.Model
+	// Executor may be nil: then nobody has tools.
+	Executor  tool.Executor
+	Store     Store
+	Committer Committer
+	Bus       bus.Publisher
+	Events    Emitter
+	Tracer    trace.Tracer
+	Meter     metric.Meter
+	Logger    *slog.Logger
+	// Now is the wall clock.
+	Now func() time.Time
+}
+
+// Runtime works on runs. It is safe for concurrent use.
+type Runtime struct {
+	Deps
+	profiles map[string]*profile
+	pipeline *turn.Pipeline
+	turns    metric.Float64Histogram
+}
+
+var _ slot.Runner = (*Runtime)(nil)
+
+// New returns a runtime for the profiles of cfg.
+func New(cfg config.Config, deps Deps) (*Runtime, error) {
+	profiles, errProfiles := newProfiles(cfg, deps)
+	pipeline, errPipeline := turn.New(turn.Config{}, turn.Deps{Tracer: deps.Tracer, Meter: deps.Meter})
+	turns, errTurns := deps.Meter.Float64Histogram("hermes_turn_duration_seconds", metric.WithUnit("s"),
+		metric.WithDescription("Time from the claim of a run to its commit, by how it ended."))
+	if err := errors.Join(errProfiles, errPipeline, errTurns); err != nil {
+		return nil, fmt.Errorf("worker runtime: %w", err)
+	}
+	return &Runtime{Deps: deps, profiles: profiles, pipeline: pipeline, turns: turns}, nil
+}
+
+// Limit implements slot.Runner.
+func (rt *Runtime) Limit(name string) time.Duration { return rt.wall(name) + overrun }
+
+func (rt *Runtime) wall(name string) time.Duration {
+	if p := rt.profiles[name]; p != nil {
+		return p.cfg.Limits.Wall
+	}
+	return config.DefaultWall
+}
+
+// Run implements slot.Runner: it answers a claimed run and finishes it, whatever happens, unless the run is lost or the
+// worker goes away.
+func (rt *Runtime) Run(held slot.Held) slot.Ended {
+	r := rt.newRun(held)
+	defer r.close()
+	err := r.guarded(r.answer)
+	if err != nil && r.mayWrite(err) {
+		err = r.guarded(func() error { return r.apologise(err) })
+	}
+	r.ended(err)
+	return r.next
+}
+
+const (
+	retryFirst   = 20 * time.Millisecond
+	retryLongest = time.Second
+)
+
+// read repeats a read while the store is unavailable, until ctx ends.
+func read[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (T, error) {
+	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
+		value, err := f(ctx)
+		if !errors.Is(err, store.ErrUnavailable) {
+			return value, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return value, context.Cause(ctx)
+		}
+	}
+}

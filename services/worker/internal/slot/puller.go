@@ -1,0 +1,253 @@
+package slot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
+	"github.com/hermes-runtime/hermes/pkg/lease"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/worker/internal/control"
+	"github.com/hermes-runtime/hermes/services/worker/internal/stream"
+)
+
+// Config says what the worker takes.
+type Config struct {
+	WorkerID string
+	// Pools are the run classes that it serves, Slots how many runs it holds at once.
+	Pools []string
+	Slots int
+}
+
+// Store is the part of the store that slots use.
+type Store interface {
+	Claim(ctx context.Context, reqs []store.ClaimRequest) ([]store.Claimed, error)
+	Heartbeat(ctx context.Context, w store.WorkerBeat) error
+}
+
+// Bus is the part of the bus that slots use.
+type Bus interface {
+	bus.Publisher
+	bus.WorkQueues
+}
+
+// Held is a run in hand.
+type Held struct {
+	store.Claimed
+	Handle *control.Handle
+	Stream *stream.Stream
+}
+
+// Ended is what a run leaves to its slot: the run that is queued behind it, uuid.Nil if there is none or if it is not
+// known.
+type Ended struct {
+	NextRun uuid.UUID
+	NextGen int64
+	// Traceparent belongs to the next run.
+	Traceparent string
+}
+
+// Runner works on claimed runs.
+type Runner interface {
+	// Run returns when nothing of the run goes on any more. It does not panic.
+	Run(held Held) Ended
+	// Limit is the time after which a run of a profile may be taken over, whatever it does.
+	Limit(profile string) time.Duration
+}
+
+// Deps are what code supplies.
+type Deps struct {
+	Bus     Bus
+	Leases  lease.Sessions
+	Store   Store
+	Control *control.Listener
+	Streams *stream.Hub
+	Runner  Runner
+	Metrics *Metrics
+	Tracer  trace.Tracer
+	Logger  *slog.Logger
+}
+
+// Puller pulls runs into slots. It is a daemon.Component; what runs need (committer, listener, hub) must outlive it.
+type Puller struct {
+	Deps
+	cfg     Config
+	boot    uuid.UUID
+	room    *room
+	keeper  *keeper
+	claimer *claimer
+
+	// pulls end first, then the runs, then the services that both need.
+	pulls    daemon.Loops
+	runs     sync.WaitGroup
+	services daemon.Loops
+	draining atomic.Bool
+	// drained has one element when a drain begins.
+	drained chan struct{}
+}
+
+// New returns a puller.
+func New(cfg Config, deps Deps) (*Puller, error) {
+	p := &Puller{
+		Deps: deps, cfg: cfg, boot: uuid.New(), room: newRoom(cfg.Slots), claimer: newClaimer(deps.Store),
+		keeper:  newKeeper(deps.Leases, deps.Logger, deps.Metrics.renewals),
+		drained: make(chan struct{}, 1),
+	}
+	if err := deps.Metrics.observe(p.room); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Start opens the work queues, reports the worker alive and begins to pull.
+func (p *Puller) Start(ctx context.Context) error {
+	workers := make([]bus.Worker, len(p.cfg.Pools))
+	for i, pool := range p.cfg.Pools {
+		var err error
+		if workers[i], err = p.Bus.Work(ctx, bus.RunQueue(pool)); err != nil {
+			return fmt.Errorf("open queue of pool %s: %w", pool, err)
+		}
+	}
+	p.services.Go(ctx, p.claimer.run)
+	p.services.Go(ctx, p.keeper.run)
+	p.services.Go(ctx, p.beat)
+	for i, pool := range p.cfg.Pools {
+		p.pulls.Go(ctx, func(ctx context.Context) { p.pull(ctx, pool, workers[i]) })
+	}
+	return nil
+}
+
+// Shares of the time to stop: until the first, runs may end by themselves; until the second, cancelled ones may.
+const (
+	softShare = 0.6
+	hardShare = 0.8
+)
+
+// Stop pulls nothing more, gives unstarted messages back, and waits for the runs in hand. After 60 % of the time until
+// ctx ends their work is cancelled, and after 80 % they are abandoned; the sweeper takes over what did not end.
+func (p *Puller) Stop(ctx context.Context) error {
+	err := p.pulls.Stop(context.WithoutCancel(ctx)) // a pull ends at once
+	if !p.draining.Swap(true) {
+		p.drained <- struct{}{}
+	}
+	ended := make(chan struct{})
+	go func() {
+		p.runs.Wait()
+		close(ended)
+	}()
+	p.drain(ctx, ended)
+	return errors.Join(err, p.services.Stop(context.WithoutCancel(ctx)))
+}
+
+func (p *Puller) drain(ctx context.Context, ended <-chan struct{}) {
+	soft, hard := share(ctx, softShare), share(ctx, hardShare)
+	if waitFor(ended, soft, ctx.Done()) {
+		return
+	}
+	p.Logger.WarnContext(ctx, "runs are cancelled for the drain", "count", p.room.used())
+	for _, h := range p.Control.All() {
+		h.Drain()
+	}
+	if waitFor(ended, hard, ctx.Done()) {
+		return
+	}
+	for _, h := range p.Control.All() {
+		h.Abandon()
+	}
+	<-ended
+}
+
+// share fires when a share of the time until ctx ends has passed; never if it has no end.
+func share(ctx context.Context, of float64) <-chan time.Time {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return time.After(time.Duration(float64(time.Until(end)) * of))
+}
+
+func waitFor(ended <-chan struct{}, deadline <-chan time.Time, end <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return true
+	case <-deadline:
+		return false
+	case <-end:
+		return false
+	}
+}
+
+const (
+	fetchLimit = 256
+	fetchWait  = 5 * time.Second
+	errorPause = 500 * time.Millisecond
+)
+
+// pull fetches doorbells of one pool while slots are free.
+func (p *Puller) pull(ctx context.Context, pool string, worker bus.Worker) {
+	for ctx.Err() == nil {
+		free, err := p.room.wait(ctx)
+		if err != nil {
+			return
+		}
+		works, err := worker.Fetch(ctx, min(free, fetchLimit), fetchWait)
+		if err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "fetch runs", "pool", pool, "err", err)
+			pause(ctx, errorPause)
+		}
+		p.admit(ctx, pool, works)
+	}
+}
+
+// admit gives slots to doorbells. Those for which there is none any more, since pools share the slots, go back.
+func (p *Puller) admit(ctx context.Context, pool string, works []bus.Work) {
+	starts := p.decode(ctx, pool, works)
+	if ctx.Err() != nil {
+		p.giveBack(ctx, starts)
+		return
+	}
+	n := p.room.take(len(starts))
+	p.giveBack(ctx, starts[n:])
+	p.begin(ctx, starts[:n])
+}
+
+// begin takes the leases of starts in one pipeline and serves those that are granted.
+func (p *Puller) begin(ctx context.Context, starts []*start) {
+	if len(starts) == 0 {
+		return
+	}
+	leases := make([]lease.Lease, len(starts))
+	for i, s := range starts {
+		leases[i] = s.lease
+	}
+	for i, taken := range p.keeper.acquire(ctx, leases) {
+		if !taken {
+			p.Metrics.refuse(ctx, "lease")
+			p.settle(ctx, starts[i], bus.Work.Ack)
+			p.room.leave()
+			continue
+		}
+		p.runs.Go(func() {
+			defer p.room.leave()
+			p.serve(ctx, starts[i])
+		})
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
