@@ -24,11 +24,11 @@ demo: bin/hermes ## ask one question that needs a tool, show the path, exit 0 or
 
 .PHONY: bin/hermes
 bin/hermes:
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/hermes ./services/hermes
+	@go build -ldflags '$(LDFLAGS)' -o bin/hermes ./services/hermes
 
 .PHONY: build
 build: ## build one binary per service into bin/
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(SERVICES:%=./services/%)
+	go build -ldflags '$(LDFLAGS)' -o bin/ $(SERVICES:%=./services/%)
 
 .PHONY: setup-test
 setup-test: ## find or install what the tests start: PostgreSQL and redis-server

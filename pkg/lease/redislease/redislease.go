@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,7 +50,15 @@ var _ lease.Leases = (*Leases)(nil)
 // Open checks the configuration and does not wait for the server: leases are hints, and everything works without them.
 func Open(_ context.Context, cfg Config) (*Leases, error) { return newLeases(cfg, timeout) }
 
+// quiet drops what the driver writes to standard error: every failure is returned as an error too.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+var silenceDriver = sync.OnceFunc(func() { redis.SetLogger(quiet{}) }) //nolint:gochecknoglobals // the driver has one logger per process
+
 func newLeases(cfg Config, timeout time.Duration) (*Leases, error) {
+	silenceDriver()
 	opts, err := redis.ParseURL(cfg.URL)
 	if err != nil {
 		return nil, errors.New("redis: url: not a redis:// or rediss:// address") // the text of err would show a password

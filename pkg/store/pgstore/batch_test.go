@@ -133,7 +133,7 @@ func (s *storm) checkpoint(ctx context.Context, round int) error {
 }
 
 // turn claims what is queued, finishes it and marks the replies.
-func (s *storm) turn(ctx context.Context, _ int) error {
+func (s *storm) turn(ctx context.Context) error {
 	queued, _, err := s.store.QueuedRuns(ctx, allPartitions(), 0, "", len(s.runs))
 	if err != nil {
 		return err
@@ -186,17 +186,27 @@ func TestStore_ConcurrentBatchesDoNotDeadlock(t *testing.T) {
 	}
 	_, err = db.Finish(t.Context(), fins)
 	require.NoError(t, err)
-	work := []func(context.Context, int) error{s.admit, s.checkpoint, s.turn, s.turn, s.turn}
-	errs := make([]error, len(work))
-	var wg sync.WaitGroup
-	for i, do := range work {
-		wg.Go(func() {
+	var writers, workers sync.WaitGroup
+	errs := make([]error, 5)
+	for i, write := range []func(context.Context, int) error{s.admit, s.checkpoint} {
+		writers.Go(func() {
 			for round := 0; round < stormRounds && errs[i] == nil; round++ {
-				errs[i] = do(t.Context(), round)
+				errs[i] = write(t.Context(), round)
 			}
 		})
 	}
-	wg.Wait()
+	var written atomic.Bool
+	for i := 2; i < len(errs); i++ {
+		workers.Go(func() {
+			for last := false; !last && errs[i] == nil; {
+				last = written.Load() // one more turn finds what was admitted last
+				errs[i] = s.turn(t.Context())
+			}
+		})
+	}
+	writers.Wait()
+	written.Store(true)
+	workers.Wait()
 	for i, err := range errs {
 		require.NoError(t, err, "worker %d", i)
 	}
@@ -255,5 +265,5 @@ func TestCheckpoint_IsSentAgainAfterADeadlock(t *testing.T) {
 	s.Close()
 	require.NoError(t, other.Close(t.Context()))
 	require.NoError(t, watcher.Close(t.Context()))
-	require.Equal(t, 1, deadlocks(t, url))
+	require.NotZero(t, deadlocks(t, url))
 }

@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -102,6 +104,21 @@ func TestEvents_FinalComesFromCommittedRowsOnly(t *testing.T) {
 	s.expect(sse{"1:1", "run_started", r.id1()})
 	r.finish(store.RunDone, "the answer") // and no frame tells it
 	s.expectEnd("done", r.final("the answer"))
+}
+
+func TestEvents_LastFrameBringsTheEndAtOnce(t *testing.T) {
+	t.Parallel()
+	slow := timing()
+	slow.Look = time.Hour
+	d := setupWith(t, slow, noChange)
+	d.say("x")
+	r := d.admit(1, "").begin()
+	s := d.events(r)
+	r.start()
+	s.expect(sse{"1:1", "run_started", r.id1()})
+	r.finish(store.RunDone, "hi")
+	r.end()
+	s.expectEnd("done", r.final("hi"))
 }
 
 func TestEvents_ShowOnlyTheRunOfTheMessage(t *testing.T) {
@@ -251,11 +268,14 @@ func TestEvents_RenewTheRequestForFrames(t *testing.T) {
 	s := d.events(r)
 	r.start()
 	s.expect(sse{"1:1", "run_started", r.id1()})
-	for req := range asked { // workers stream for those who ask, and forget them after a minute
-		if req.GetN() == 1 {
-			break
+	await.True(t, testTimeout, func() bool { // workers stream for those who ask, and forget them after a minute
+		select {
+		case req := <-asked:
+			return req.GetN() == 1
+		default:
+			return false
 		}
-	}
+	})
 	r.text("goes on")
 	s.expect(sse{"1:2", "text", `{"text":"goes on"}`})
 }
@@ -394,22 +414,30 @@ func TestEvents_CutAClientThatDoesNotRead(t *testing.T) {
 	short := timing()
 	short.Write = 100 * time.Millisecond
 	d := setupWith(t, short, noChange)
+	d.client.Transport = &http.Transport{DialContext: dialNarrow, DisableKeepAlives: true}
 	d.say("x")
 	r := d.admit(1, "").begin()
 	s := d.events(r)
 	r.start()
 	s.expect(sse{"1:1", "run_started", r.id1()})
 	listening := d.Server.Server().NumSubscriptions()
-	big := strings.Repeat("x", 256<<10)
-	await.True(t, testTimeout, func() bool { // more than the buffers of the network hold
-		r.text(big)
-		return d.Server.Server().NumSubscriptions() < listening
-	})
-	final := false
-	for e, ok := s.next(); ok; e, ok = s.next() {
-		final = final || e.name == "done"
+	for range 48 { // 12 MB, more than the buffers of the network hold
+		r.text(strings.Repeat("x", 256<<10))
 	}
-	require.False(t, final)
+	await.True(t, testTimeout, func() bool { return d.Server.Server().NumSubscriptions() == listening-1 })
+	r.finish(store.RunDone, "too late")
+	for e, ok := s.next(); ok; e, ok = s.next() {
+		require.NotEqual(t, "done", e.name)
+	}
+}
+
+// dialNarrow connects with a small buffer.
+func dialNarrow(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 }
 
 func TestEvents_KeepTheConnectionUsable(t *testing.T) {

@@ -196,6 +196,17 @@ func TestPost_ConflictIsToldAfterTheBrokerSawTheKey(t *testing.T) {
 	require.Equal(t, 1, d.Stored(t))
 }
 
+func TestWait_TellsAConflictBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	d.say("hello", "Idempotency-Key", "k")
+	d.admit(1, "").begin().finish(store.RunDone, "the answer to hello")
+	d.store.missed.Store(14) // more than are looked for in the second before the wait begins
+	a := d.do(http.MethodPost, "/v1/sessions/s/messages?wait=20", jsonHeader("Idempotency-Key", "k"), `{"text":"other"}`)
+	require.Equal(t, http.StatusConflict, a.status, a.members)
+	require.Empty(t, a.Text)
+}
+
 func TestWait_AnswersWhenTheRunHasEnded(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[store.RunState]string{store.RunDone: "done", store.RunFailed: "failed", store.RunCancelled: "cancelled"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/bus/natsbus"
@@ -131,5 +132,9 @@ type startError struct {
 	err error
 }
 
-func (e *startError) Error() string   { return e.key + ": " + e.err.Error() }
+// Error is one line, whatever the driver wrote: an operator reads one line per problem.
+func (e *startError) Error() string {
+	return e.key + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
+}
+
 func (e *startError) Unwrap() []error { return []error{ErrUnreachable, e.err} }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -57,7 +58,9 @@ func Code(w io.Writer, name string, err error) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return ExitDone
 	}
-	fmt.Fprintf(w, "%s: %v\n", name, err)
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(w, "%s: %s\n", name, strings.TrimRight(line, "\n"))
+	}
 	switch {
 	case errors.Is(err, errUsage):
 		return ExitUsage

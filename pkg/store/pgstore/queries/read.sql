@@ -22,7 +22,8 @@ where dkey >= @run_id::uuid || ':' and dkey < @run_id::uuid || ';' and run_id = 
 -- name: History :many
 -- The array keeps the primary key, which has the rows of all conversations of the session, from offering the order.
 select run_gen, branch, n, run_id, role, content, inbox_seq from messages
-where skey = @skey and session_id = @session_id and branch = any(array[0::smallint]) order by run_gen desc, n desc limit @max_rows::int;
+where skey = @skey and session_id = @session_id and branch = any(array[0::smallint])
+order by run_gen desc, n desc limit @max_rows::int;
 
 -- name: GetSubmission :one
 -- The run is, in this order: the one that took the row out of its place; the final run whose range holds it (ranges

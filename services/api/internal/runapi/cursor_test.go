@@ -92,8 +92,10 @@ func TestCursor_AsksWhenTheStartOfAnAttemptIsMissing(t *testing.T) {
 	require.Equal(t, []Event{
 		{Kind: Reset}, {Kind: RunStarted, RunID: "r"}, {Kind: Text, Text: "new", At: Position{6, 2}},
 	}, events)
-	events, _ = c.frame(text(5, 9, "zombie"))
+	events, next = c.frame(text(5, 9, "zombie"))
 	require.Empty(t, events)
+	require.Equal(t, goOn, next)
+	require.False(t, c.lost())
 }
 
 func TestCursor_IgnoresTheSnapshotOfAReplacedAttempt(t *testing.T) {

@@ -37,9 +37,7 @@ func (h *Handler) Events(w http.ResponseWriter, r *http.Request) error {
 	feed := h.Open(ctx, target, lastEvent(r))
 	defer feed.Close()
 	s := &stream{w: w, control: http.NewResponseController(w), timing: h.Timing}
-	if err := s.open(); err != nil {
-		return err
-	}
+	s.open()
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -69,19 +67,14 @@ type stream struct {
 	timing  Timing
 }
 
-// open sends the headers. An error means that nothing was sent.
-func (s *stream) open() error {
-	// The server's deadline for reading a request would end the stream.
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("open stream: %w", err)
-	}
+// open sends the headers. The server's deadline for reading a request ends with the request and does not matter here.
+func (s *stream) open() {
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache, no-transform")
 	header.Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
 	_ = s.control.Flush() // the next write fails too
-	return nil
 }
 
 // serve writes the events of feed, and pings, until the final event or the end of ctx.

@@ -33,10 +33,6 @@ func waitOf(r *http.Request) (time.Duration, error) {
 
 // wait answers when the run has ended.
 func (h *Handler) wait(w http.ResponseWriter, r *http.Request, m *event.Message, a accepted, limit time.Duration) error {
-	// The server's deadline for reading a request would end the wait.
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("wait for the answer: %w", err)
-	}
 	ctx, cancel := h.Gate.Context(r.Context())
 	defer cancel()
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, limit, errWaited)

@@ -159,7 +159,8 @@ func (q *Queries) GetSubmission(ctx context.Context, arg GetSubmissionParams) (G
 
 const History = `-- name: History :many
 select run_gen, branch, n, run_id, role, content, inbox_seq from messages
-where skey = $1 and session_id = $2 and branch = any(array[0::smallint]) order by run_gen desc, n desc limit $3::int
+where skey = $1 and session_id = $2 and branch = any(array[0::smallint])
+order by run_gen desc, n desc limit $3::int
 `
 
 type HistoryParams struct {

@@ -29,7 +29,8 @@ with s as (
   from s, jsonb_array_elements($7::jsonb) as e(v)
   on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
 ), t as (
-  update inbox set run_id = s.run_id from s where inbox.skey = $1 and inbox.seq = any($8::bigint[])
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($8::bigint[]) as seq from s) e
+  where i.skey = any(array[e.skey]) and i.seq = e.seq
 )
 select last_seq, ctl_seq, stop_run from s
 `
