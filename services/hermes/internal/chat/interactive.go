@@ -56,6 +56,10 @@ type screen struct {
 	tool    string
 	waiting int
 	leaving bool
+
+	// Lines go above the view one at a time: commands of the program run side by side and would swap them.
+	lines    []string
+	printing bool
 }
 
 const promptText = "› "
@@ -75,7 +79,27 @@ type (
 		last client.Event
 		err  error
 	}
+	printedMsg struct{}
 )
+
+// print puts text above the view, behind what was printed before.
+func (s *screen) print(text string) tea.Cmd {
+	s.lines = append(s.lines, text)
+	if s.printing {
+		return nil
+	}
+	return s.printNext()
+}
+
+func (s *screen) printNext() tea.Cmd {
+	s.printing = len(s.lines) > 0
+	if !s.printing {
+		return nil
+	}
+	text := strings.Join(s.lines, "\n")
+	s.lines = nil
+	return tea.Sequence(tea.Println(text), func() tea.Msg { return printedMsg{} })
+}
 
 func (s *screen) Init() tea.Cmd { return textinput.Blink }
 
@@ -91,6 +115,8 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return s, s.event(msg.Event)
 	case askedMsg:
 		return s, s.answered(msg)
+	case printedMsg:
+		return s, s.printNext()
 	default:
 		var cmd tea.Cmd
 		s.input, cmd = s.input.Update(msg)
@@ -107,7 +133,7 @@ func (s *screen) key(msg tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 			return s, tea.Quit
 		}
 		s.leaving = true
-		return s, tea.Println(s.styles.dim.Render("the answer goes on without you; Ctrl-C again leaves"))
+		return s, s.print(s.styles.dim.Render("the answer goes on without you; Ctrl-C again leaves"))
 	case "enter":
 		return s, s.submit()
 	default:
@@ -128,7 +154,7 @@ func (s *screen) submit() tea.Cmd {
 		return tea.Quit
 	}
 	s.waiting++
-	return tea.Sequence(tea.Println(s.styles.user.Render(promptText+text)), s.ask(text))
+	return tea.Batch(s.print(s.styles.user.Render(promptText+text)), s.ask(text))
 }
 
 // ask runs outside the event loop; events come back as messages.
@@ -151,7 +177,7 @@ func (s *screen) event(e client.Event) tea.Cmd {
 		s.tool = e.Tool
 	case client.ToolFinished:
 		s.tool = ""
-		return tea.Println(s.styles.tool.Render("  ▸ " + e.Tool + " " + e.Outcome))
+		return s.print(s.styles.tool.Render("  ▸ " + e.Tool + " " + e.Outcome))
 	default:
 	}
 	return nil
@@ -164,7 +190,7 @@ func (s *screen) flush() tea.Cmd {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	return tea.Println(strings.TrimRight(s.markdown(text), "\n"))
+	return s.print(strings.TrimRight(s.markdown(text), "\n"))
 }
 
 func (s *screen) answered(msg askedMsg) tea.Cmd {
@@ -172,13 +198,13 @@ func (s *screen) answered(msg askedMsg) tea.Cmd {
 	s.tool = ""
 	s.live.Reset()
 	if msg.err != nil {
-		return tea.Println(s.styles.fail.Render("  " + msg.err.Error()))
+		return s.print(s.styles.fail.Render("  " + msg.err.Error()))
 	}
 	text := strings.TrimRight(s.markdown(msg.last.Text), "\n")
 	if msg.last.Kind != client.Done {
 		text += "\n" + s.styles.dim.Render(fmt.Sprintf("  (%s)", msg.last.Kind))
 	}
-	return tea.Println(text + "\n")
+	return s.print(text + "\n")
 }
 
 // markdown renders text for the terminal; text that cannot be rendered is shown as it is.

@@ -74,6 +74,7 @@ func (e *env) dev(ctx context.Context, cmd *cobra.Command, f devFlags) (err erro
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, removeEmpty(logFile)) }()
 	tel, err := telemetry.New(ctx, cfg.Telemetry, telemetry.Options{Service: "hermes-dev", Version: version.Get().Version, Logs: logs})
 	if err != nil {
 		return err
@@ -120,6 +121,18 @@ func (e *env) logs(talks bool) (io.Writer, string, error) {
 		return nil, "", fmt.Errorf("log file: %w", err)
 	}
 	return file, file.Name(), nil
+}
+
+// removeEmpty removes a log file in which nothing was written.
+func removeEmpty(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 0 {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // resolve applies the flags over file, environment and defaults.
