@@ -6,7 +6,6 @@ SERVICES := ingress router worker toolexec egress api hermes
 MODULES  := proto pkg services
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X github.com/hermes-runtime/hermes/services/internal/version.version=$(VERSION)
-TOOL     := cd deploy/verify && GOWORK=off go tool
 # Tests start real servers; two packages at a time keep a small machine responsive.
 TESTFLAGS ?= -p 2 -timeout 15m
 
@@ -31,19 +30,15 @@ build: ## build one binary per service into bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/ $(SERVICES:%=./services/%)
 
 .PHONY: setup-test
-setup-test: ## find or install what the tests start: PostgreSQL and redis-server
+setup-test: ## find or install what the tests start: PostgreSQL, redis-server and npm
 	@deploy/test/setup.sh
 
 .PHONY: test
 test: setup-test ## set up what is needed, then run unit, conformance, integration and e2e tests
 	go test $(TESTFLAGS) $(MODULES:%=./%/...)
 
-.PHONY: test-unit
-test-unit: ## only the tests that start no server process
-	go test -short $(TESTFLAGS) ./pkg/session/... ./pkg/event/... ./pkg/config/... ./pkg/intent/... ./pkg/llm/... ./pkg/tool/... ./pkg/agent/... ./pkg/turn/...
-
 .PHONY: test-integration
-test-integration: setup-test ## only the packages that talk to real NATS, Redis and PostgreSQL
+test-integration: setup-test ## only what talks to real NATS, Redis and PostgreSQL
 	go test $(TESTFLAGS) ./pkg/bus/... ./pkg/lease/... ./pkg/store/... ./services/...
 
 .PHONY: test-e2e
@@ -61,9 +56,8 @@ check: ## fast checks: formatting, vet, tidy modules
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff) || exit 1; done
 
 .PHONY: lint
-lint: ## golangci-lint over every module
-	$(TOOL) golangci-lint version >/dev/null
-	@for m in pkg services; do $(TOOL) -n golangci-lint >/dev/null && (cd $$m && $$(cd ../deploy/verify && GOWORK=off go tool -n golangci-lint) run ./...) || exit 1; done
+lint: ## golangci-lint over every module (built on the first run, which takes minutes)
+	@for m in pkg services; do (cd $$m && GOWORK=off go tool -modfile=../deploy/verify/go.mod golangci-lint run ./...) || exit 1; done
 
 .PHONY: fmt
 fmt: ## format Go code

@@ -424,11 +424,7 @@ func TestEvents_CutAClientThatDoesNotRead(t *testing.T) {
 	for range 48 { // 12 MB, more than the buffers of the network hold
 		r.text(strings.Repeat("x", 256<<10))
 	}
-	await.True(t, testTimeout, func() bool { return d.Server.Server().NumSubscriptions() == listening-1 })
-	r.finish(store.RunDone, "too late")
-	for e, ok := s.next(); ok; e, ok = s.next() {
-		require.NotEqual(t, "done", e.name)
-	}
+	await.True(t, testTimeout/2, func() bool { return d.Server.Server().NumSubscriptions() == listening-1 })
 }
 
 // dialNarrow connects with a small buffer.

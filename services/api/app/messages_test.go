@@ -17,6 +17,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	"github.com/hermes-runtime/hermes/services/api/app"
+	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
@@ -194,6 +195,39 @@ func TestPost_ConflictIsToldAfterTheBrokerSawTheKey(t *testing.T) {
 	require.Equal(t, http.StatusConflict, d.post(`{"text":"other"}`, "Idempotency-Key", "k").status)
 	require.Negative(t, d.store.missed.Load())
 	require.Equal(t, 1, d.Stored(t))
+}
+
+func TestPost_StreamsItsRunHoweverFastItIs(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	s := d.stream(`{"text":"x"}`, "Idempotency-Key", "k")
+	e, ok := s.next()
+	require.True(t, ok)
+	require.Equal(t, "accepted", e.name)
+	r := d.admit(1, "").begin()
+	require.JSONEq(t, `{"message_id":"`+r.message()+`","session_id":"s","run_id":null,"events_url":"/v1/runs/`+r.message()+`/events","duplicate":false}`, e.data)
+
+	r.finish(store.RunDone, "two files") // the store knows the end before the frames arrive
+	r.start()
+	r.tool(runv1.FrameKind_FRAME_KIND_TOOL_STARTED, "", "")
+	r.tool(runv1.FrameKind_FRAME_KIND_TOOL_FINISHED, "", "ok")
+	r.end()
+	s.expect(
+		sse{"1:1", "run_started", r.id1()},
+		sse{"1:2", "tool_started", `{"tool":"list_files","call_id":"c1"}`},
+		sse{"1:3", "tool_finished", `{"tool":"list_files","call_id":"c1","outcome":"ok"}`},
+	)
+	s.expectEnd("done", r.final("two files"))
+
+	again := d.stream(`{"text":"x"}`, "Idempotency-Key", "k")
+	e, ok = again.next()
+	require.True(t, ok)
+	require.Contains(t, e.data, `"duplicate":true`)
+	again.expectEnd("done", r.final("two files"))
+	require.Equal(t, 1, d.Stored(t))
+
+	conflict := d.post(`{"text":"y"}`, "Idempotency-Key", "k", "Accept", "text/event-stream")
+	require.Equal(t, http.StatusConflict, conflict.status)
 }
 
 func TestWait_TellsAConflictBeforeItAnswers(t *testing.T) {

@@ -78,7 +78,7 @@ type api struct {
 func timing() runapi.Timing {
 	return runapi.Timing{
 		Look: 50 * time.Millisecond, Ask: time.Second, Renew: time.Minute,
-		Admission: 300 * time.Millisecond, Ping: time.Minute, Write: time.Minute,
+		Admission: 300 * time.Millisecond, Settle: 10 * time.Second, Ping: time.Minute, Write: time.Minute,
 	}
 }
 
@@ -384,10 +384,22 @@ func (d *api) open(path string, pairs ...string) *stream {
 	return s
 }
 
+// stream posts a message and reads its run from the answer.
+func (d *api) stream(body string, pairs ...string) *stream {
+	d.t.Helper()
+	s, err := d.request(http.MethodPost, "/v1/sessions/s/messages", body, append(pairs, "Accept", "text/event-stream")...)
+	require.NoError(d.t, err)
+	return s
+}
+
 func (d *api) connect(path string, pairs ...string) (*stream, error) {
+	return d.request(http.MethodGet, path, "", pairs...)
+}
+
+func (d *api) request(method, path, body string, pairs ...string) (*stream, error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), testTimeout)
 	d.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

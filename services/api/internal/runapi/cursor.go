@@ -31,6 +31,8 @@ type cursor struct {
 	shown bool
 	// behind: frames are missing, and only a snapshot or another attempt helps.
 	behind bool
+	// ended: the last frame of the attempt was taken.
+	ended bool
 }
 
 // mine reports whether a frame or snapshot belongs to the run, and learns which run that is.
@@ -120,7 +122,7 @@ func (c *cursor) restart() []Event {
 
 // take moves to f and shows it.
 func (c *cursor) take(f *runv1.Frame) ([]Event, action) {
-	c.at, c.behind = Position{Gen: f.GetGen(), N: f.GetN()}, false
+	c.at, c.behind, c.ended = Position{Gen: f.GetGen(), N: f.GetN()}, false, f.GetKind() == runv1.FrameKind_FRAME_KIND_END
 	e := Event{At: c.at}
 	switch f.GetKind() {
 	case runv1.FrameKind_FRAME_KIND_START:

@@ -36,6 +36,8 @@ type Timing struct {
 	Ask, Renew time.Duration
 	// Admission is how long a message may be unknown before it is not found.
 	Admission time.Duration
+	// Settle bounds the wait for frames that were sent before the end of a run and arrive behind the news of it.
+	Settle time.Duration
 	// Ping is the time between two comments that keep a quiet stream open.
 	Ping time.Duration
 	// Write bounds one write to a client that does not read.
@@ -46,7 +48,7 @@ type Timing struct {
 func DefaultTiming() Timing {
 	return Timing{
 		Look: 2 * time.Second, Ask: time.Second, Renew: 30 * time.Second,
-		Admission: 15 * time.Second, Ping: 15 * time.Second, Write: 30 * time.Second,
+		Admission: 15 * time.Second, Settle: 200 * time.Millisecond, Ping: 15 * time.Second, Write: 30 * time.Second,
 	}
 }
 
@@ -56,6 +58,9 @@ const frameBuffer = 256
 // Feed yields the events of one target. It has to be closed and is used by one goroutine.
 type Feed struct {
 	Deps
+	// FromStart: the feed was opened before its message was published, so every frame of the run is for it.
+	FromStart bool
+
 	target Target
 	cursor cursor
 	frames chan bus.Msg
@@ -112,7 +117,7 @@ func (f *Feed) Run(ctx context.Context, emit func(Event) error) error {
 	for err == nil {
 		select {
 		case e := <-f.watch.final:
-			return emit(e)
+			return f.complete(ctx, emit, e)
 		case m := <-f.frames:
 			err = f.receive(ctx, emit, m)
 		case <-ticker.C:
@@ -122,6 +127,31 @@ func (f *Feed) Run(ctx context.Context, emit func(Event) error) error {
 		}
 	}
 	return err
+}
+
+// complete emits what was sent before the end and is still on its way, then the final event.
+func (f *Feed) complete(ctx context.Context, emit func(Event) error, final Event) error {
+	settled := time.NewTimer(f.Timing.Settle)
+	defer settled.Stop()
+	for f.expectsFrames(final) {
+		select {
+		case m := <-f.frames:
+			if err := f.receive(ctx, emit, m); err != nil {
+				return err
+			}
+		case <-settled.C:
+			return emit(final)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return emit(final)
+}
+
+// expectsFrames reports whether the run has sent frames that this feed has not seen. Commands have no run and no frames.
+func (f *Feed) expectsFrames(final Event) bool {
+	begun := f.FromStart || f.cursor.at != Position{}
+	return f.sub != nil && final.RunID != "" && begun && !f.cursor.ended
 }
 
 // refresh mends what does not mend itself.

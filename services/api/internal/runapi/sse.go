@@ -36,15 +36,20 @@ func (h *Handler) Events(w http.ResponseWriter, r *http.Request) error {
 	}
 	feed := h.Open(ctx, target, lastEvent(r))
 	defer feed.Close()
-	s := &stream{w: w, control: http.NewResponseController(w), timing: h.Timing}
+	h.Stream(ctx, w, r, feed, nil)
+	return nil
+}
+
+// Stream answers with the events of feed. accepted, if not nil, is the data of an event "accepted" before them.
+func (d Deps) Stream(ctx context.Context, w http.ResponseWriter, r *http.Request, feed *Feed, accepted any) {
+	s := &stream{w: w, control: http.NewResponseController(w), timing: d.Timing}
 	s.open()
 	if r.Method == http.MethodHead {
-		return nil
+		return
 	}
-	if err := s.serve(ctx, feed); err != nil { // the client went away or reads too slowly: it resumes by the last id
-		h.Logger.DebugContext(ctx, "stream cut", "skey", target.SKey, "err", err)
+	if err := s.serve(ctx, feed, accepted); err != nil { // the client went away or reads too slowly: it resumes by the last id
+		d.Logger.DebugContext(ctx, "stream cut", "skey", feed.target.SKey, "err", err)
 	}
-	return nil
 }
 
 // lastEvent is the place that the client has reached; nil if it has nothing.
@@ -78,7 +83,10 @@ func (s *stream) open() {
 }
 
 // serve writes the events of feed, and pings, until the final event or the end of ctx.
-func (s *stream) serve(ctx context.Context, feed *Feed) error {
+func (s *stream) serve(ctx context.Context, feed *Feed, accepted any) error {
+	if err := s.accepted(accepted); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -115,6 +123,17 @@ func (s *stream) serve(ctx context.Context, feed *Feed) error {
 			return err
 		}
 	}
+}
+
+func (s *stream) accepted(data any) error {
+	if data == nil {
+		return nil
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encode event accepted: %w", err)
+	}
+	return s.write(fmt.Appendf(nil, "event: accepted\ndata: %s\n\n", raw))
 }
 
 func encode(e Event) ([]byte, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,7 +63,7 @@ type accepted struct {
 	Duplicate bool    `json:"duplicate"`
 }
 
-// Post accepts a message, and waits for its answer if the client wants that.
+// Post accepts a message. The client may wait for its answer (?wait), or have it streamed (Accept: text/event-stream).
 func (h *Handler) Post(w http.ResponseWriter, r *http.Request) error {
 	wait, err := waitOf(r)
 	if err != nil {
@@ -72,11 +73,13 @@ func (h *Handler) Post(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return h.stream(w, r, m)
+	}
 	a, err := h.accept(r.Context(), m)
 	if err != nil {
 		return err
 	}
-	a.SessionID = r.PathValue("id")
 	if wait > 0 {
 		return h.wait(w, r, m, a, wait)
 	}
@@ -172,7 +175,7 @@ func answerTo(m *event.Message, sub store.Submission, duplicate bool) (accepted,
 		}
 	}
 	id := accept.MessageID(m.SKey, m.UID)
-	a := accepted{MessageID: id, EventsURL: "/v1/runs/" + id + "/events", Duplicate: duplicate}
+	a := accepted{MessageID: id, SessionID: m.ReplyTo.ChatID, EventsURL: "/v1/runs/" + id + "/events", Duplicate: duplicate}
 	if sub.Run.ID != uuid.Nil {
 		a.RunID = runapi.OrNull(sub.Run.ID.String())
 	}

@@ -23,12 +23,8 @@ type Conversation struct {
 
 // Ask sends text, calls handle for each event and returns the last.
 func (c Conversation) Ask(ctx context.Context, text string, handle func(client.Event)) (client.Event, error) {
-	accepted, err := c.Client.Send(ctx, c.Session, text)
-	if err != nil {
-		return client.Event{}, err
-	}
 	var last client.Event
-	err = c.Client.Follow(ctx, accepted.EventsURL, func(e client.Event) {
+	err := c.Client.Ask(ctx, c.Session, text, func(e client.Event) {
 		last = e
 		handle(e)
 	})

@@ -17,12 +17,8 @@ import (
 // server answers every message with the same events.
 func server(t *testing.T, events string) Conversation {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			fmt.Fprint(w, `{"message_id":"m","events_url":"/events"}`)
-			return
-		}
-		fmt.Fprint(w, events)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, event("accepted", `{"message_id":"m","events_url":"/events"}`)+events)
 	}))
 	t.Cleanup(s.Close)
 	return Conversation{Client: client.New(s.URL, ""), Session: "s"}

@@ -93,7 +93,9 @@ func (e *env) dev(ctx context.Context, cmd *cobra.Command, f devFlags) (err erro
 	case f.demo:
 		return devserver.Demo(ctx, server, banner, e.out)
 	case talks:
-		fmt.Fprintf(e.out, "%s\nWrite below. In another terminal: %s\n\n", banner, banner.Next)
+		if _, err := fmt.Fprintf(e.out, "%s\nWrite below. In another terminal: %s\n\n", banner, banner.Next); err != nil {
+			return err
+		}
 		talk := chat.Conversation{Client: client.New(banner.API, ""), Session: defaultSession()}
 		return talk.Interactive(ctx, e.in, e.out)
 	default:

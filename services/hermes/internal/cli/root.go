@@ -41,7 +41,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintf(errOut, "hermes: %v\n", err)
+		_, _ = fmt.Fprintf(errOut, "hermes: %v\n", err) // the exit code stands even where nobody reads this
 	}
 	return exitCode(err)
 }

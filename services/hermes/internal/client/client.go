@@ -2,14 +2,12 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -46,66 +44,43 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", e.Message, e.Status)
 }
 
-// Accepted is a message that will be answered.
-type Accepted struct {
-	MessageID string `json:"message_id"`
-	EventsURL string `json:"events_url"`
-	Duplicate bool   `json:"duplicate"`
-}
-
-// Send hands text over to a session. It is repeated under one idempotency key until the server says that the message
-// is accepted or refused, or ctx ends: the message is then accepted once.
-func (c *Client) Send(ctx context.Context, session, text string) (Accepted, error) {
-	key := uuid.NewString()
-	var accepted Accepted
-	err := c.retry(ctx, func() error { return c.send(ctx, session, key, text, &accepted) })
-	return accepted, err
-}
-
 const (
-	sendAttempts = 3
-	retryPause   = 500 * time.Millisecond
+	attempts   = 3
+	retryPause = 500 * time.Millisecond
 )
 
-// retry repeats call while the outcome is unknown or the server is busy.
-func (c *Client) retry(ctx context.Context, call func() error) error {
-	var err error
-	for range sendAttempts {
-		if err = call(); err == nil || !temporary(err) {
+// Ask hands text over to a session and calls handle for each event of its run, in order, until the run has ended.
+//
+// The message is repeated under one idempotency key until the server says that it is accepted or refused: it is accepted
+// once. A stream that is cut is connected again and goes on behind the last event.
+func (c *Client) Ask(ctx context.Context, session, text string, handle func(Event)) error {
+	body, err := json.Marshal(map[string]string{"text": text})
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	a := asking{Client: c, session: session, key: uuid.NewString(), body: body, handle: handle}
+	for failures := 0; failures < attempts; {
+		seen, err := a.connect(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !a.repeatable(err):
 			return err
+		case seen:
+			failures = 0
+		default:
+			failures++
+			if failures == attempts {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(retryPause):
 		}
-	}
-	return err
-}
-
-func temporary(err error) bool {
-	var e *Error
-	return errors.Is(err, ErrUnreachable) || errors.As(err, &e) && e.Status == http.StatusServiceUnavailable
-}
-
-func (c *Client) send(ctx context.Context, session, key, text string, accepted *Accepted) error {
-	body, err := json.Marshal(map[string]string{"text": text})
-	if err != nil {
-		return fmt.Errorf("encode message: %w", err)
-	}
-	req, err := c.request(ctx, http.MethodPost, "/v1/sessions/"+url.PathEscape(session)+"/messages", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", key)
-	resp, err := c.do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(accepted); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.base, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hermes-runtime/hermes/services/hermes/internal/client"
@@ -21,32 +22,37 @@ func serve(t *testing.T, handler http.HandlerFunc) *client.Client {
 	return client.New(server.URL+"/", "k1")
 }
 
-func TestSend_RepeatsUnderOneKeyUntilTheServerTakesIt(t *testing.T) {
+const done = "id: 3:4\r\nevent: done\r\ndata: {\"run_id\":\"r1\",\"text\":\"Hello\"}\r\n\r\n"
+
+const accepted = "event: accepted\ndata: {\"message_id\":\"m\",\"events_url\":\"/v1/runs/m/events\"}\n\n"
+
+func ignore(client.Event) {}
+
+func TestAsk_RepeatsUnderOneKeyUntilTheServerTakesIt(t *testing.T) {
 	t.Parallel()
 	var keys []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		keys = append(keys, r.Header.Get("Idempotency-Key"))
-		require.Equal(t, "/v1/sessions/a%2Fb/messages", r.URL.EscapedPath())
-		require.Equal(t, "Bearer k1", r.Header.Get("Authorization"))
+		assert.Equal(t, "/v1/sessions/a%2Fb/messages", r.URL.EscapedPath())
+		assert.Equal(t, "Bearer k1", r.Header.Get("Authorization"))
 		if len(keys) < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		var body map[string]string
-		require.NoError(t, json.NewDecoder(r.Body).Decode(&body))
-		require.Equal(t, map[string]string{"text": "hi"}, body)
-		w.WriteHeader(http.StatusAccepted)
-		fmt.Fprint(w, `{"message_id":"msg_1","events_url":"/v1/runs/msg_1/events"}`)
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&body))
+		assert.Equal(t, map[string]string{"text": "hi"}, body)
+		fmt.Fprint(w, accepted+done)
 	})
-	accepted, err := c.Send(t.Context(), "a/b", "hi")
-	require.NoError(t, err)
-	require.Equal(t, client.Accepted{MessageID: "msg_1", EventsURL: "/v1/runs/msg_1/events"}, accepted)
+	var last client.Event
+	require.NoError(t, c.Ask(t.Context(), "a/b", "hi", func(e client.Event) { last = e }))
+	require.Equal(t, client.Event{Kind: client.Done, RunID: "r1", Text: "Hello"}, last)
 	require.Len(t, keys, 3)
 	require.Equal(t, keys[0], keys[1])
 	require.Equal(t, keys[0], keys[2])
 }
 
-func TestSend_SaysWhatTheServerRefuses(t *testing.T) {
+func TestAsk_SaysWhatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	calls := 0
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -54,47 +60,50 @@ func TestSend_SaysWhatTheServerRefuses(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, `{"error":{"message":"has no content","param":"text","type":"invalid_request_error"}}`)
 	})
-	_, err := c.Send(t.Context(), "s", "")
-	require.EqualError(t, err, "text: has no content (400)")
+	require.EqualError(t, c.Ask(t.Context(), "s", "", ignore), "text: has no content (400)")
 	require.Equal(t, 1, calls, "a refusal is not repeated")
 }
 
-func TestSend_WithoutAServerIsUnreachable(t *testing.T) {
+func TestAsk_WithoutAServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	_, err := client.New(server.URL, "").Send(t.Context(), "s", "hi")
-	require.ErrorIs(t, err, client.ErrUnreachable)
+	require.ErrorIs(t, client.New(server.URL, "").Ask(t.Context(), "s", "hi", ignore), client.ErrUnreachable)
 }
 
-func TestFollow_GoesOnBehindTheLastEventAfterACut(t *testing.T) {
+func TestAsk_GoesOnBehindTheLastEventAfterACut(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if connections.Add(1) == 1 {
-			fmt.Fprint(w, ": ping\n\nid: 3:1\nevent: run_started\ndata: {\"run_id\":\"r1\"}\n\nid: 3:2\nevent: text\ndata: {\"text\":\"Hel\"}\n\nevent: text\ndata: {\"te")
-			return // in the middle of an event
+		switch connections.Add(1) {
+		case 1: // cut in the middle of an event
+			fmt.Fprint(w, accepted+": ping\n\nid: 3:1\nevent: run_started\ndata: {\"run_id\":\"r1\"}\n\n"+
+				"id: 3:2\nevent: text\ndata: {\"text\":\"Hel\"}\n\nevent: text\ndata: {\"te")
+		case 2: // this replica does not know the message yet
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			assert.Equal(t, http.MethodGet, r.Method)
+			assert.Equal(t, "/v1/runs/m/events", r.URL.Path)
+			assert.Equal(t, "3:2", r.Header.Get("Last-Event-ID"))
+			fmt.Fprint(w, "id: 3:3\nevent: text\ndata: {\"text\":\"lo\"}\n\n"+done)
 		}
-		require.Equal(t, "3:2", r.Header.Get("Last-Event-ID"))
-		fmt.Fprint(w, "id: 3:3\nevent: text\ndata: {\"text\":\"lo\"}\n\nid: 3:4\r\nevent: done\r\ndata: {\"run_id\":\"r1\",\"text\":\"Hello\"}\r\n\r\n")
 	})
 	var kinds []client.Kind
 	text := ""
-	err := c.Follow(t.Context(), "/v1/runs/r1/events", func(e client.Event) {
+	require.NoError(t, c.Ask(t.Context(), "s", "hi", func(e client.Event) {
 		kinds = append(kinds, e.Kind)
 		if e.Kind == client.Text {
 			text += e.Text
 		}
-	})
-	require.NoError(t, err)
+	}))
 	require.Equal(t, []client.Kind{client.RunStarted, client.Text, client.Text, client.Done}, kinds)
 	require.Equal(t, "Hello", text)
 }
 
-func TestFollow_EndsWithItsContext(t *testing.T) {
+func TestAsk_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(http.ErrAbortHandler)
-	require.ErrorIs(t, c.Follow(ctx, "/x", func(client.Event) {}), http.ErrAbortHandler)
+	require.ErrorIs(t, c.Ask(ctx, "s", "hi", ignore), http.ErrAbortHandler)
 }

@@ -2,14 +2,15 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
-	"time"
 )
 
 // Kind names an event of a run.
@@ -27,6 +28,8 @@ const (
 	Done         Kind = "done"
 	Failed       Kind = "failed"
 	Cancelled    Kind = "cancelled"
+
+	accepted Kind = "accepted"
 )
 
 // Final reports whether nothing follows.
@@ -40,49 +43,31 @@ type Event struct {
 	Tool    string `json:"tool"`
 	CallID  string `json:"call_id"`
 	Outcome string `json:"outcome"`
+	// EventsURL is set on accepted, which no caller sees.
+	EventsURL string `json:"events_url"`
 }
 
 // errStreamCut: the connection ended before the run did.
-var errStreamCut = errors.New("stream cut")
+var errStreamCut = fmt.Errorf("the stream of events ended early: %w", ErrUnreachable)
 
-// Follow calls handle for each event of the run at path (Accepted.EventsURL), in order, until the run has ended. It
-// connects again after a cut and goes on behind the last event that it has seen.
-func (c *Client) Follow(ctx context.Context, path string, handle func(Event)) error {
-	lastID := ""
-	for failures := 0; failures < sendAttempts; {
-		seen, err := c.follow(ctx, path, &lastID, handle)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, errStreamCut) && !temporary(err):
-			return err
-		case seen:
-			failures = 0
-		default:
-			failures++
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(retryPause):
-		}
-	}
-	return fmt.Errorf("%s: %w: the stream of events does not stay open", c.base, ErrUnreachable)
+// asking is one message on its way to its answer.
+type asking struct {
+	*Client
+	session, key string
+	body         []byte
+	handle       func(Event)
+	// events is where the run can be followed, "" until the message is accepted; lastID the last event that was seen.
+	events, lastID string
 }
 
-// follow reads one connection; seen says whether it brought any event.
-func (c *Client) follow(ctx context.Context, path string, lastID *string, handle func(Event)) (seen bool, err error) {
-	req, err := c.request(ctx, http.MethodGet, path, nil)
+// connect sends the message, or resumes its run, and reads events until the last one. seen: there were some.
+func (a *asking) connect(ctx context.Context) (seen bool, err error) {
+	req, err := a.open(ctx)
 	if err != nil {
 		return false, err
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	if *lastID != "" {
-		req.Header.Set("Last-Event-ID", *lastID)
-	}
-	resp, err := c.do(req)
+	resp, err := a.do(req)
 	if err != nil {
 		return false, err
 	}
@@ -94,14 +79,50 @@ func (c *Client) follow(ctx context.Context, path string, lastID *string, handle
 			return seen, err
 		}
 		seen = true
-		if id != "" {
-			*lastID = id
+		if event.Kind == accepted {
+			a.events = event.EventsURL
+			continue
 		}
-		handle(event)
+		if id != "" {
+			a.lastID = id
+		}
+		a.handle(event)
 		if event.Kind.Final() {
 			return seen, nil
 		}
 	}
+}
+
+func (a *asking) open(ctx context.Context) (*http.Request, error) {
+	if a.events == "" {
+		req, err := a.request(ctx, http.MethodPost, "/v1/sessions/"+url.PathEscape(a.session)+"/messages", bytes.NewReader(a.body))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", a.key)
+		return req, nil
+	}
+	req, err := a.request(ctx, http.MethodGet, a.events, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.lastID != "" {
+		req.Header.Set("Last-Event-ID", a.lastID)
+	}
+	return req, nil
+}
+
+// repeatable reports whether another try may help. An accepted message is not known to everybody until it is admitted.
+func (a *asking) repeatable(err error) bool {
+	if errors.Is(err, ErrUnreachable) {
+		return true
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusNotFound && a.events != ""
 }
 
 // reader parses server-sent events.

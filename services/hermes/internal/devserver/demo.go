@@ -44,9 +44,11 @@ func Demo(ctx context.Context, s *Server, banner Banner, out io.Writer) error {
 		return err
 	}
 	d.total = time.Since(d.begin)
-	fmt.Fprintf(out, "%s\n› %s\n\n%s\n%s\n\n", banner, demoQuestion, d.path(ctx, path), last.Text)
-	fmt.Fprintf(out, "first token %.1f ms · answer %.1f ms · ready in %d ms · %s MiB at rest\n",
-		ms(d.first), ms(d.total), banner.StartMS, rest)
+	if _, err := fmt.Fprintf(out, "%s\n› %s\n\n%s\n%s\n\n"+
+		"first token %.1f ms · answer %.1f ms · ready in %d ms · %s MiB at rest\n",
+		banner, demoQuestion, d.path(ctx, path), last.Text, ms(d.first), ms(d.total), banner.StartMS, rest); err != nil {
+		return err
+	}
 	if last.Kind != client.Done || d.tools == 0 {
 		return fmt.Errorf("%w: state %s, %d tool calls", errDemo, last.Kind, d.tools)
 	}

@@ -194,6 +194,7 @@ func (s *Server) startServices(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("toolexec: %w", err)
 	}
+	//nolint:contextcheck // each call brings its own
 	tools, err := toolexec.New(s.cfg.Toolexec, toolexec.Deps{
 		Logger: s.Logger, TracerProvider: s.Traces, MeterProvider: s.Meters, Listener: listener,
 	})
