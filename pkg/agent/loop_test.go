@@ -159,11 +159,17 @@ func TestAGT03_TheLoopGoesOnAfterEachShapeOfArguments(t *testing.T) {
 	b := newBench()
 	var replies []fakemodel.Reply
 	for _, c := range []fakemodel.Call{
-		{ID: "a", Name: "now"}, {ID: "b", Name: "now", Arguments: "null"}, {ID: "c", Name: "now", Arguments: "  {}\n"}, {ID: "d", Name: "now"},
-		{ID: "e", Name: "now", Arguments: "{}{}"}, {ID: "f", Name: "read"}, {ID: "g", Name: "read", Arguments: `{"path":"notes/a`},
+		{ID: "a", Name: "now"},
+		{ID: "b", Name: "now", Arguments: "null"},
+		{ID: "c", Name: "now", Arguments: "  {}\n"},
+		{ID: "d", Name: "now"},
+		{ID: "e", Name: "now", Arguments: "{}{}"},
+		{ID: "f", Name: "read"},
+		{ID: "g", Name: "read", Arguments: `{"path":"notes/a`},
 		{ID: "h", Name: "read", Arguments: `{"path":"notes/a.txt"}{"path":"notes/b.txt"}`},
 		{ID: "i", Name: "read", Arguments: `"{\"path\":\"notes/a.txt\"}"`},
-		{ID: "j", Name: "read", Arguments: `["notes/a.txt"]`}, {ID: "k", Name: "read", Arguments: `{"path":null}`},
+		{ID: "j", Name: "read", Arguments: `["notes/a.txt"]`},
+		{ID: "k", Name: "read", Arguments: `{"path":null}`},
 	} {
 		replies = append(replies, fakemodel.Reply{Calls: []fakemodel.Call{c}})
 	}
@@ -397,7 +403,7 @@ func TestRun_StopDuringToolsClosesEveryCall(t *testing.T) {
 	b := newBench()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	b.tools = map[string]func(context.Context, tool.Request, func(string)) (tool.Result, error){
-		"send": func(ctx context.Context, req tool.Request, _ func(string)) (tool.Result, error) {
+		"send": func(ctx context.Context, _ tool.Request, _ func(string)) (tool.Result, error) {
 			cancel(agent.ErrStopped)
 			<-ctx.Done()
 			return tool.Result{}, context.Cause(ctx)

@@ -168,8 +168,10 @@ func TestAGT15_AToolThatNeverAnswersEndsWithAnErrorAndTheRunGoesOn(t *testing.T)
 		b := newBench()
 		b.tools = map[string]func(context.Context, tool.Request, func(string)) (tool.Result, error){"now": hang, "send": hang}
 		m := &scripted{turns: []turn{
-			{calls: []llm.ToolCall{call("a", "now", "")}}, {calls: []llm.ToolCall{call("b", "send", "")}},
-			{calls: []llm.ToolCall{call("c", "put", "")}}, {text: "put it"},
+			{calls: []llm.ToolCall{call("a", "now", "")}},
+			{calls: []llm.ToolCall{call("b", "send", "")}},
+			{calls: []llm.ToolCall{call("c", "put", "")}},
+			{text: "put it"},
 		}}
 		start := time.Now()
 		result := b.do(t, agent.Config{ToolTimeout: 30 * time.Second}, m, run("go"))

@@ -60,6 +60,14 @@ func LoadProcess(path string) (Config, error) {
 	return Load(path, os.Environ())
 }
 
+// Env returns the value that the environment of this process gives to key, "" if it gives none: Env("postgres.url") reads
+// HERMES_POSTGRES_URL.
+func Env(key string) string { return os.Getenv(envName(key)) }
+
+func envName(key string) string {
+	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
 // dropReplacedDefaults removes the default entries of maps that the operator fills, so that naming one tenant or one
 // profile does not silently keep the demo beside it. The defaults' names stay usable: their fields merge.
 func dropReplacedDefaults(cfg *Config, k *koanf.Koanf) {
@@ -106,7 +114,7 @@ func flatten(err error) error {
 func readEnv(environ []string) (map[string]string, error) {
 	known := map[string]string{}
 	for _, key := range scalarKeys("", reflect.TypeFor[Config]()) {
-		known[EnvPrefix+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))] = key
+		known[envName(key)] = key
 	}
 	values := map[string]string{}
 	var unknown []string

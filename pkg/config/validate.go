@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -153,10 +154,10 @@ func (c Config) validateChannels(p *problems) {
 }
 
 func (c Config) checkOwner(p *problems, key, tenant, profile string) {
-	if tenant = orDefault(tenant, DefaultTenant); !has(c.Tenants, tenant) {
+	if tenant = cmp.Or(tenant, DefaultTenant); !has(c.Tenants, tenant) {
 		p.add(key+".tenant", "%q is not in tenants", tenant)
 	}
-	if profile = orDefault(profile, DefaultProfile); !has(c.Profiles, profile) {
+	if profile = cmp.Or(profile, DefaultProfile); !has(c.Profiles, profile) {
 		p.add(key+".profile", "%q is not in profiles", profile)
 	}
 }
@@ -175,8 +176,10 @@ func (c Config) checkWebhook(p *problems, key string, w Webhook) {
 		}
 	}
 	for _, f := range []struct{ name, value string }{
-		{"text_pointer", w.TextPointer}, {"conversation_pointer", w.ConversationPointer},
-		{"user_pointer", w.UserPointer}, {"id_pointer", w.IDPointer},
+		{"text_pointer", w.TextPointer},
+		{"conversation_pointer", w.ConversationPointer},
+		{"user_pointer", w.UserPointer},
+		{"id_pointer", w.IDPointer},
 	} {
 		if f.value != "" && !strings.HasPrefix(f.value, "/") {
 			p.add(key+"."+f.name, "%q is no JSON pointer, it must begin with /", f.value)
@@ -276,13 +279,13 @@ func (c Config) validateEngine(p *problems) {
 }
 
 // TenantName is the channel's tenant or the default.
-func (c Channel) TenantName() string { return orDefault(c.Tenant, DefaultTenant) }
+func (c Channel) TenantName() string { return cmp.Or(c.Tenant, DefaultTenant) }
 
 // ProfileName is the channel's profile or the default.
-func (c Channel) ProfileName() string { return orDefault(c.Profile, DefaultProfile) }
+func (c Channel) ProfileName() string { return cmp.Or(c.Profile, DefaultProfile) }
 
 // TenantName is the key's tenant or the default.
-func (k APIKey) TenantName() string { return orDefault(k.Tenant, DefaultTenant) }
+func (k APIKey) TenantName() string { return cmp.Or(k.Tenant, DefaultTenant) }
 
 // Loopback reports whether addr (host:port) can be reached from this machine only.
 func Loopback(addr string) bool {
@@ -321,13 +324,6 @@ func checkSecret(p *problems, key string, s Secret) {
 	if _, err := s.Value(); err != nil {
 		p.add(key, "%v", err)
 	}
-}
-
-func orDefault(value, fallback string) string {
-	if value == "" {
-		return fallback
-	}
-	return value
 }
 
 func has[V any](m map[string]V, key string) bool {

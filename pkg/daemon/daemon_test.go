@@ -38,7 +38,7 @@ func (p part) Stop(context.Context) error {
 	return p.stopErr
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func named(p part) daemon.Named { return daemon.Named{Name: p.name, Component: p} }
 

@@ -14,6 +14,8 @@ type Loops struct {
 }
 
 // Go runs f in a goroutine; its context ends at Stop. The values of the first call's ctx are kept, not its end.
+//
+//nolint:contextcheck // the goroutines outlive the call, up to Stop
 func (l *Loops) Go(ctx context.Context, f func(ctx context.Context)) {
 	l.mu.Lock()
 	if l.ctx == nil {

@@ -7,6 +7,8 @@ import (
 )
 
 // traceContext is the only propagator in use: W3C Trace Context, without baggage.
+//
+//nolint:gochecknoglobals // it has no state
 var traceContext = propagation.TraceContext{}
 
 // headerCarrier adapts message headers. NATS header keys keep their case, so they are lower case as W3C spells them.

@@ -3,7 +3,6 @@ package hook_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -44,7 +43,7 @@ func (r *recorder) PublishAll(_ context.Context, msgs []bus.Msg) []error {
 	return errs
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestEmitter_PublishesInOrderUntilStopped(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,9 @@ func SharedMultiUser(src Source, opt Options) bool {
 	}
 }
 
+// skeyEncoding gives 26 characters for 16 bytes.
+//
+//nolint:gochecknoglobals // an encoding is never changed
 var skeyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // SKeyLen is the length of every skey in bytes.

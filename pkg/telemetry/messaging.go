@@ -39,6 +39,7 @@ func InjectHeaders(ctx context.Context, m *bus.Msg) {
 }
 
 func startMessaging(ctx context.Context, tracer trace.Tracer, verb, operation, template string, kind trace.SpanKind) (context.Context, trace.Span) {
+	//nolint:spancheck // the callers' callers end it
 	return tracer.Start(ctx, verb+" "+template, trace.WithSpanKind(kind), trace.WithAttributes(
 		attribute.String("messaging.system", "nats"),
 		attribute.String("messaging.destination.template", template),

@@ -40,8 +40,10 @@ func TestAGT03_ShapesOfToolArguments(t *testing.T) {
 	for id, c := range map[string]struct{ raw, want string }{
 		"f": {"", "invalid arguments: path: missing, but required"},
 		"g": {`{"path":"notes/a`, "arguments are not one JSON object: cut off after 16 bytes"},
-		"h": {`{"path":"notes/a.txt"}{"path":"notes/b.txt"}`,
-			"arguments are not one JSON object: more follows after byte 22; make one call per object"},
+		"h": {
+			`{"path":"notes/a.txt"}{"path":"notes/b.txt"}`,
+			"arguments are not one JSON object: more follows after byte 22; make one call per object",
+		},
 		"j": {`["notes/a.txt"]`, "arguments are not one JSON object: got array"},
 		"k": {`{"path":null}`, "invalid arguments: path: got null, want string"},
 	} {
@@ -54,7 +56,7 @@ func TestAGT03_ShapesOfToolArguments(t *testing.T) {
 
 	args, err := read.CheckArguments(`"{\"path\":\"notes/a.txt\"}"`)
 	require.NoError(t, err, "i is unwrapped")
-	require.Equal(t, `{"path":"notes/a.txt"}`, string(args))
+	require.JSONEq(t, `{"path":"notes/a.txt"}`, string(args))
 }
 
 func TestCheckArguments_NeverThrowsAnythingElseAway(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -119,6 +118,18 @@ func TestDev_OnRealServersKeepsTheConversation(t *testing.T) {
 	require.Equal(t, 4, s.count(`select count(*) from messages`))
 }
 
+func TestDev_TakesRealServersFromTheEnvironment(t *testing.T) {
+	s := prepare(t, options{})
+	t.Setenv("HERMES_POSTGRES_URL", s.postgres.URL()) // not parallel: it sets variables of the environment
+	t.Setenv("HERMES_REDIS_URL", s.redis.URL())
+	d := startDev(t)
+	require.Equal(t, "PostgreSQL", d.banner.Store)
+	require.Equal(t, "Redis", d.banner.Leases)
+	require.Equal(t, "embedded NATS", d.banner.Broker)
+	require.Equal(t, "done", d.ask("s1", "hello").State)
+	require.Equal(t, 1, s.count(`select count(*) from runs where state = 'done'`))
+}
+
 func TestDev_RefusesARealBrokerOnAMemoryStore(t *testing.T) {
 	t.Parallel()
 	out, err := hermes("dev", "--nats", "nats://127.0.0.1:4222").CombinedOutput()
@@ -150,10 +161,36 @@ func TestCLI_UsageErrorsExitTwo(t *testing.T) {
 	}
 }
 
+func TestConfigCheck_ListsEveryProblem(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "hermes.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("channels: {ci: {platform: webhook, webhook: {secrets: ['env:E2E_NOT_SET'], reply_url: 'https://h/x'}}}"), 0o600))
+	out, err := hermes("config", "check", "--config", path, "-o", "json").Output()
+	require.Equal(t, 1, exitCode(t, err))
+	require.JSONEq(t, `{"ok": false, "problems": [
+		"channels.ci.webhook.reply_secret: is needed with reply_url",
+		"channels.ci.webhook.secrets[0]: secret env:E2E_NOT_SET: is empty or not set"]}`, string(out))
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	out, err = hermes("config", "check", "--config", path).Output()
+	require.NoError(t, err)
+	require.Equal(t, "ok\n", string(out))
+}
+
+func TestMigrate_TellsWhatItDid(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, options{}) // migrates once
+	out, err := s.command("hermes", "migrate", "-o", "json").Output()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"applied": []}`, string(out))
+	out, err = hermes("migrate", "--postgres", "postgres://hermes@"+freeAddr(t)+"/hermes").CombinedOutput()
+	require.Equal(t, 3, exitCode(t, err), string(out))
+}
+
 func exitCode(t *testing.T, err error) int {
 	t.Helper()
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v", err)
+	require.ErrorAs(t, err, &exit)
 	return exit.ExitCode()
 }
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +21,7 @@ func startFails(t *testing.T, service, yaml string, environ ...string) (code int
 	cmd.Env = append(os.Environ(), environ...)
 	raw, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v: %s", err, raw)
+	require.ErrorAs(t, err, &exit, string(raw))
 	return exit.ExitCode(), string(raw)
 }
 

@@ -19,6 +19,7 @@ func main() {
 	os.Exit(process.Main(process.Service{
 		Name: "toolexec",
 		Build: func(_ context.Context, cfg config.Config, b backends.Backends) (process.App, []daemon.Named, error) {
+			//nolint:contextcheck // each call brings its own
 			a, err := app.New(cfg.Toolexec, app.Deps{Logger: b.Logger, TracerProvider: b.Traces, MeterProvider: b.Meters})
 			return a, nil, err
 		},

@@ -23,6 +23,7 @@ const (
 
 // Run checks newBus, which returns a bus whose streams exist and are empty, of one ingest stream, closed with the test.
 func Run(t *testing.T, newBus func(t *testing.T) bus.Bus) {
+	t.Helper()
 	groups := map[string]map[string]func(t *testing.T, b bus.Bus){
 		"Publisher":  publisherTests(),
 		"Notifier":   notifierTests(),
@@ -86,10 +87,11 @@ func receive[T any](t *testing.T, ch <-chan T) T {
 	}
 }
 
-func readLog(t *testing.T, b bus.Bus, partition int, from uint64) (bus.LogReader, <-chan bus.Entry) {
+// readLog reads the log of partition 3.
+func readLog(t *testing.T, b bus.Bus, from uint64) (bus.LogReader, <-chan bus.Entry) {
 	t.Helper()
 	out := make(chan bus.Entry, 16)
-	r, err := b.ReadLog(t.Context(), partition, from, out)
+	r, err := b.ReadLog(t.Context(), 3, from, out)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r, out
@@ -98,6 +100,7 @@ func readLog(t *testing.T, b bus.Bus, partition int, from uint64) (bus.LogReader
 func tooLarge() []byte { return []byte(strings.Repeat("x", 2<<20)) }
 
 func cancelled(t *testing.T) context.Context {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx

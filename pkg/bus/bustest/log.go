@@ -28,7 +28,7 @@ func logTests() map[string]func(t *testing.T, b bus.Bus) {
 
 func readFrom(t *testing.T, b bus.Bus) {
 	acks := publish(t, b, event(3, "a"), event(4, "x"), event(3, "b"), event(5, "y"), event(3, "c"))
-	r, out := readLog(t, b, 3, acks[1].Seq)
+	r, out := readLog(t, b, acks[1].Seq)
 	first := receive(t, out)
 	require.Equal(t, "b", first.ID)
 	require.Equal(t, acks[2].Seq, first.Seq)
@@ -39,7 +39,7 @@ func readFrom(t *testing.T, b bus.Bus) {
 }
 
 func readLater(t *testing.T, b bus.Bus) {
-	_, out := readLog(t, b, 3, 0)
+	_, out := readLog(t, b, 0)
 	for i := range 200 {
 		id := fmt.Sprint(i)
 		publish(t, b, event(3, id))
@@ -101,8 +101,8 @@ func readClose(t *testing.T, b bus.Bus) {
 
 func readTwice(t *testing.T, b bus.Bus) {
 	publish(t, b, event(3, "a"), event(3, "b"))
-	_, one := readLog(t, b, 3, 1)
-	_, two := readLog(t, b, 3, 1)
+	_, one := readLog(t, b, 1)
+	_, two := readLog(t, b, 1)
 	for _, want := range []string{"a", "b"} {
 		require.Equal(t, want, receive(t, one).ID)
 		require.Equal(t, want, receive(t, two).ID)

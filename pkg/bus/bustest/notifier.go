@@ -29,6 +29,7 @@ func notifierTests() map[string]func(t *testing.T, b bus.Bus) {
 }
 
 func shortly(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
 	return context.WithTimeout(t.Context(), 300*time.Millisecond)
 }
 

@@ -61,7 +61,7 @@ func isFull(err error) bool {
 	if !ok {
 		return false
 	}
-	switch apiErr.ErrorCode {
+	switch apiErr.ErrorCode { //nolint:exhaustive // the broker has a hundred codes; all others are no limits
 	case codeMemoryExceeded, codeStorageExceeded:
 		return true
 	case codeStoreFailed:

@@ -49,6 +49,7 @@ func openReady(t *testing.T, url string) *Bus {
 func TestBus_PassesTheSuiteOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	bustest.Run(t, func(t *testing.T) bus.Bus {
+		t.Helper()
 		b := open(t, Config{URL: natsserver.New(t).URL(), Name: "suite", Streams: streams()}, defaultTiming())
 		require.NoError(t, b.EnsureStreams(t.Context()))
 		return b
@@ -58,6 +59,7 @@ func TestBus_PassesTheSuiteOverTheNetwork(t *testing.T) {
 func TestBus_PassesTheSuiteInProcessAndInMemory(t *testing.T) {
 	t.Parallel()
 	bustest.Run(t, func(t *testing.T) bus.Bus {
+		t.Helper()
 		s := streams()
 		s.Memory = true
 		b := open(t, Config{InProcess: natsserver.NewMemory(t), Name: "suite", Streams: s}, defaultTiming())

@@ -48,6 +48,7 @@ type Bundle struct {
 
 // Run runs the suite; setup returns a fresh bundle.
 func Run(t *testing.T, setup func(t *testing.T) Bundle) {
+	t.Helper()
 	t.Run("payload", func(t *testing.T) { t.Parallel(); payload(t, setup(t)) })
 	t.Run("a repeated send keeps its key", func(t *testing.T) { t.Parallel(); repeat(t, setup(t)) })
 	t.Run("split keeps the text within the limit", func(t *testing.T) { t.Parallel(); split(t, setup(t)) })
@@ -57,23 +58,25 @@ func Run(t *testing.T, setup func(t *testing.T) Bundle) {
 	t.Run("no answer in time is unknown", func(t *testing.T) { t.Parallel(); timeout(t, setup(t)) })
 }
 
-func send(b Bundle, text, key string) channel.Send {
+const idemKey = "r:1:1"
+
+func send(b Bundle, text string) channel.Send {
 	return channel.Send{
-		Target: b.Target, Part: channel.Part{Markdown: text}, IdemKey: key,
+		Target: b.Target, Part: channel.Part{Markdown: text}, IdemKey: idemKey,
 		RunID: "0196e4c2-0000-7000-8000-000000000001", CreatedAt: time.Unix(1_767_225_600, 0),
 	}
 }
 
 func payload(t *testing.T, b Bundle) {
-	id, err := b.Sender.Send(t.Context(), send(b, "héllo *world*", "r:1:1"))
+	id, err := b.Sender.Send(t.Context(), send(b, "héllo *world*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, id)
-	require.Equal(t, []Seen{{ChatID: b.Target.ChatID, ThreadID: b.Target.ThreadID, Text: "héllo *world*", IdemKey: "r:1:1"}}, b.Platform.Seen())
+	require.Equal(t, []Seen{{ChatID: b.Target.ChatID, ThreadID: b.Target.ThreadID, Text: "héllo *world*", IdemKey: idemKey}}, b.Platform.Seen())
 }
 
 func repeat(t *testing.T, b Bundle) {
 	b.Platform.Answer(Answer{Status: http.StatusServiceUnavailable})
-	m := send(b, "again", "r:1:1")
+	m := send(b, "again")
 	_, err := b.Sender.Send(t.Context(), m)
 	require.Error(t, err)
 	_, err = b.Sender.Send(t.Context(), m)
@@ -118,7 +121,7 @@ func answers(t *testing.T, setup func(t *testing.T) Bundle) {
 			t.Parallel()
 			b := setup(t)
 			b.Platform.Answer(c.answer)
-			id, err := b.Sender.Send(t.Context(), send(b, "x", "r:1:1"))
+			id, err := b.Sender.Send(t.Context(), send(b, "x"))
 			require.Empty(t, id)
 			e := sendError(t, b, err)
 			require.Equal(t, c.class, e.Class)
@@ -130,13 +133,13 @@ func answers(t *testing.T, setup func(t *testing.T) Bundle) {
 
 func retryAfter(t *testing.T, b Bundle) {
 	b.Platform.Answer(Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"33"}}})
-	_, err := b.Sender.Send(t.Context(), send(b, "x", "r:1:1"))
+	_, err := b.Sender.Send(t.Context(), send(b, "x"))
 	require.Equal(t, 33*time.Second, sendError(t, b, err).RetryAfter)
 }
 
 func refused(t *testing.T, b Bundle) {
 	require.NoError(t, b.Platform.Close())
-	_, err := b.Sender.Send(t.Context(), send(b, "x", "r:1:1"))
+	_, err := b.Sender.Send(t.Context(), send(b, "x"))
 	require.Equal(t, channel.NotSent, sendError(t, b, err).Class)
 }
 
@@ -144,7 +147,7 @@ func timeout(t *testing.T, b Bundle) {
 	b.Platform.Answer(Answer{Hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := b.Sender.Send(ctx, send(b, "x", "r:1:1"))
+	_, err := b.Sender.Send(ctx, send(b, "x"))
 	require.Equal(t, channel.Unknown, channel.ClassOf(err))
 	require.Len(t, b.Platform.Seen(), 1)
 }

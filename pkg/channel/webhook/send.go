@@ -81,7 +81,7 @@ func (s *Sender) Close() {
 	s.private.CloseIdleConnections()
 }
 
-// Capability: no limit of size, and receivers drop what they have seen by webhook-id.
+// Capability knows no limit of size, and receivers drop what they have seen by webhook-id.
 func (s *Sender) Capability() channel.Capability {
 	return channel.Capability{IdempotentFor: idempotentFor}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ func (p platform) Seen() []channeltest.Seen {
 func TestSender_Conforms(t *testing.T) {
 	t.Parallel()
 	channeltest.Run(t, func(t *testing.T) channeltest.Bundle {
+		t.Helper()
 		r := newReceiver(t)
 		return channeltest.Bundle{
 			Sender: newSender(t, config.Webhook{
@@ -155,11 +157,14 @@ func TestReceiver_ShowsEachMessageOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"hi"}, r.Shown("room:1"))
 
-	resp, err := http.Get(r.URL()[:len(r.URL())-len("/replies")] + "/transcript") //nolint:noctx // a local fake
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(r.URL(), "/replies")+"/transcript", nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	var log []fake.Received
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&log))
 	require.Len(t, log, 2)
-	http.DefaultClient.CloseIdleConnections()
 }

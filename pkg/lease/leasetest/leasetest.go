@@ -22,6 +22,7 @@ type Backend struct {
 
 // Run checks newBackend, which returns an empty backend, closed with the test.
 func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
+	t.Helper()
 	groups := map[string]map[string]func(t *testing.T, b Backend){
 		"Sessions": sessionTests(),
 		"Routers":  routerTests(),
@@ -76,9 +77,9 @@ func renew(t *testing.T, b Backend, l lease.Lease) lease.Renewed {
 	return renewed[0]
 }
 
-func lookup(t *testing.T, b Backend, key string) *lease.Lease {
+func lookup(t *testing.T, b Backend) *lease.Lease {
 	t.Helper()
-	found, err := b.Lookup(t.Context(), []string{key})
+	found, err := b.Lookup(t.Context(), []string{skey})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	return found[0]

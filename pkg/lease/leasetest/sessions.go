@@ -36,6 +36,7 @@ type rule struct {
 }
 
 func checkRules(t *testing.T, b Backend, rules map[string]rule, ask func(*testing.T, Backend, lease.Lease) lease.Grant) {
+	t.Helper()
 	for name, r := range rules {
 		b.Forget()
 		if r.stored != nil {
@@ -44,11 +45,11 @@ func checkRules(t *testing.T, b Backend, rules map[string]rule, ask func(*testin
 		got := ask(t, b, r.ask)
 		if r.ok {
 			require.Equal(t, lease.Grant{OK: true}, got, name)
-			require.Equal(t, &r.ask, lookup(t, b, skey), name)
+			require.Equal(t, &r.ask, lookup(t, b), name)
 			continue
 		}
 		require.Equal(t, lease.Grant{Held: *r.stored}, got, name)
-		require.Equal(t, r.stored, lookup(t, b, skey), name)
+		require.Equal(t, r.stored, lookup(t, b), name)
 	}
 }
 
@@ -107,7 +108,7 @@ func renewRules(t *testing.T, b Backend) {
 			require.True(t, acquire(t, b, *c.stored).OK, name)
 		}
 		require.Equal(t, c.want, renew(t, b, mine), name)
-		require.Equal(t, c.stored, lookup(t, b, skey), name)
+		require.Equal(t, c.stored, lookup(t, b), name)
 	}
 }
 
@@ -115,30 +116,30 @@ func releaseRules(t *testing.T, b Backend) {
 	mine, other := held(5, "w1/n1"), held(6, "w2/n2")
 	require.True(t, acquire(t, b, mine).OK)
 	require.NoError(t, b.Release(t.Context(), []lease.Lease{mine}))
-	require.Nil(t, lookup(t, b, skey))
+	require.Nil(t, lookup(t, b))
 	require.NoError(t, b.Release(t.Context(), []lease.Lease{mine}), "an absent lease")
 
 	require.True(t, acquire(t, b, other).OK)
 	require.NoError(t, b.Release(t.Context(), []lease.Lease{mine}), "somebody else's lease")
-	require.Equal(t, &other, lookup(t, b, skey))
+	require.Equal(t, &other, lookup(t, b))
 }
 
 func heldExpires(t *testing.T, b Backend) {
 	mine := held(5, "w1/n1")
 	require.True(t, acquire(t, b, mine).OK)
 	b.Advance(lease.TTL - tick)
-	require.Equal(t, &mine, lookup(t, b, skey))
+	require.Equal(t, &mine, lookup(t, b))
 	b.Advance(2 * tick)
-	require.Nil(t, lookup(t, b, skey))
+	require.Nil(t, lookup(t, b))
 	require.True(t, acquire(t, b, held(4, "w2/n2")).OK, "a lower generation takes what is free")
 }
 
 func reservationExpires(t *testing.T, b Backend) {
 	require.True(t, reserve(t, b, reserved(5, "r1")).OK)
 	b.Advance(lease.ReserveTTL - tick)
-	require.NotNil(t, lookup(t, b, skey))
+	require.NotNil(t, lookup(t, b))
 	b.Advance(2 * tick)
-	require.Nil(t, lookup(t, b, skey))
+	require.Nil(t, lookup(t, b))
 	require.True(t, reserve(t, b, reserved(5, "r2")).OK)
 }
 
@@ -157,7 +158,7 @@ func renewExtends(t *testing.T, b Backend) {
 		require.Equal(t, lease.Held, renew(t, b, mine))
 	}
 	b.Advance(lease.TTL - tick)
-	require.NotNil(t, lookup(t, b, skey))
+	require.NotNil(t, lookup(t, b))
 }
 
 func acquireExtends(t *testing.T, b Backend) {
@@ -166,7 +167,7 @@ func acquireExtends(t *testing.T, b Backend) {
 	b.Advance(lease.TTL - tick)
 	require.True(t, acquire(t, b, mine).OK)
 	b.Advance(lease.TTL - tick)
-	require.Equal(t, &mine, lookup(t, b, skey))
+	require.Equal(t, &mine, lookup(t, b))
 }
 
 func forgottenStaysAbsent(t *testing.T, b Backend) {
@@ -174,7 +175,7 @@ func forgottenStaysAbsent(t *testing.T, b Backend) {
 	require.True(t, acquire(t, b, mine).OK)
 	b.Forget()
 	require.Equal(t, lease.Absent, renew(t, b, mine))
-	require.Nil(t, lookup(t, b, skey))
+	require.Nil(t, lookup(t, b))
 	require.True(t, acquire(t, b, held(6, "w1/n3")).OK)
 }
 

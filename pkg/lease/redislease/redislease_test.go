@@ -37,6 +37,7 @@ func openWithin(t *testing.T, cfg Config, timeout time.Duration) *Leases {
 func TestLeases_PassTheSuiteOnRedis(t *testing.T) {
 	t.Parallel()
 	leasetest.Run(t, func(t *testing.T) leasetest.Backend {
+		t.Helper()
 		server := redisserver.New(t)
 		l := open(t, Config{URL: server.URL()})
 		admin := open(t, Config{URL: server.URL()}).client
@@ -72,6 +73,7 @@ func age(t *testing.T, c *redis.Client, d time.Duration) {
 func TestLeases_PassTheSuiteOnMiniredis(t *testing.T) {
 	t.Parallel()
 	leasetest.Run(t, func(t *testing.T) leasetest.Backend {
+		t.Helper()
 		server := redisserver.NewMini(t)
 		now := time.Now()
 		server.SetTime(now)

@@ -37,17 +37,32 @@ func newRules() []rule {
 	return []rule{
 		{regexp.MustCompile(`(?is)^\s*(?:please\s+)?run\s*:\s*(.+?)\s*$`), terminal, [][]string{command}},
 		{regexp.MustCompile("(?is)\\b(?:run|execute)\\s+(?:the\\s+command\\s+)?`(.+?)`"), terminal, [][]string{command}},
-		{regexp.MustCompile(`(?is)\b(?:write|save|put)\s+["“](.*)["”]\s+(?:to|into|in)\s+(?:the\s+)?(?:file\s+)?(\S+?)[.!]?\s*$`),
-			[]string{"write_file"}, [][]string{content, path}},
-		{regexp.MustCompile(`(?i)\b(?:fetch|get|open|download)\b.*?(https?://[^\s"”>)]+)`),
-			[]string{"http_request", "http_get", "fetch_url", "fetch"}, [][]string{{"url"}}},
-		{regexp.MustCompile(`(?i)\b(?:search|look|grep)\s+(?:the\s+(?:files|workspace)\s+)?for\s+["“]?(.+?)["”]?[.?!]?\s*$`),
-			[]string{"search_files", "search", "grep"}, [][]string{query}},
-		{regexp.MustCompile(`(?i)\b(?:read|show|cat|open)\s+(?:me\s+)?(?:the\s+)?(?:file\s+)?["“]?([\w./-]*\w\.\w+|[\w.-]*/[\w./-]+)["”]?`),
-			[]string{"read_file"}, [][]string{path}},
+		{
+			regexp.MustCompile(`(?is)\b(?:write|save|put)\s+["“](.*)["”]\s+(?:to|into|in)\s+(?:the\s+)?(?:file\s+)?(\S+?)[.!]?\s*$`),
+			[]string{"write_file"},
+			[][]string{content, path},
+		},
+		{
+			regexp.MustCompile(`(?i)\b(?:fetch|get|open|download)\b.*?(https?://[^\s"”>)]+)`),
+			[]string{"http_request", "http_get", "fetch_url", "fetch"},
+			[][]string{{"url"}},
+		},
+		{
+			regexp.MustCompile(`(?i)\b(?:search|look|grep)\s+(?:the\s+(?:files|workspace)\s+)?for\s+["“]?(.+?)["”]?[.?!]?\s*$`),
+			[]string{"search_files", "search", "grep"},
+			[][]string{query},
+		},
+		{
+			regexp.MustCompile(`(?i)\b(?:read|show|cat|open)\s+(?:me\s+)?(?:the\s+)?(?:file\s+)?["“]?([\w./-]*\w\.\w+|[\w.-]*/[\w./-]+)["”]?`),
+			[]string{"read_file"},
+			[][]string{path},
+		},
 		{regexp.MustCompile(`(?i)\b(?:what|which|list|show)\b.*\b(?:files?|workspace|folder|directory)\b`), []string{"list_files"}, nil},
-		{regexp.MustCompile(`(?i)\b(?:what\s+time|what's\s+the\s+time|current\s+time|time\s+is\s+it|what\s+date|today's\s+date)\b`),
-			[]string{"current_time", "now", "get_time"}, nil},
+		{
+			regexp.MustCompile(`(?i)\b(?:what\s+time|what's\s+the\s+time|current\s+time|time\s+is\s+it|what\s+date|today's\s+date)\b`),
+			[]string{"current_time", "now", "get_time"},
+			nil,
+		},
 	}
 }
 

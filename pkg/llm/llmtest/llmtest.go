@@ -3,6 +3,7 @@ package llmtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -76,7 +77,7 @@ func callsTool(t *testing.T, s Subject) {
 	call := resp.Message.ToolCalls[0]
 	require.NotEmpty(t, call.ID)
 	require.Equal(t, s.Tool.Name, call.Name)
-	require.JSONEq(t, call.Arguments, call.Arguments, "arguments are JSON")
+	require.True(t, json.Valid([]byte(call.Arguments)), "arguments are JSON")
 
 	result := llm.Message{Role: llm.Tool, ToolCallID: call.ID, Text: "notes.txt"}
 	req.Messages = append(req.Messages, resp.Message, result)

@@ -31,6 +31,7 @@ func ask(text string) llm.Request {
 func TestModel_Conformance(t *testing.T) {
 	t.Parallel()
 	llmtest.Run(t, func(t *testing.T) llmtest.Subject {
+		t.Helper()
 		server := fakemodel.Start(t, func(_ int, req fakemodel.Request) fakemodel.Reply {
 			if len(req.Tools) > 0 && req.Messages[len(req.Messages)-1].Role == "user" {
 				return fakemodel.Reply{Calls: []fakemodel.Call{{ID: "c1", Name: req.Tools[0].Function.Name, Arguments: `{"path":"."}`}}}

@@ -40,7 +40,7 @@ func TestWrap_MapsEveryFailureToTheErrorsOfThePort(t *testing.T) {
 			t.Parallel()
 			got := wrap("admit", c.err)
 			for _, sentinel := range []error{store.ErrRejected, store.ErrUnavailable, store.ErrNotFound, store.ErrFenced} {
-				require.Equal(t, sentinel == c.want, errors.Is(got, sentinel), "%v is %v", got, sentinel)
+				require.Equal(t, errors.Is(c.want, sentinel), errors.Is(got, sentinel), "%v is %v", got, sentinel)
 			}
 			require.ErrorContains(t, got, "admit: ")
 		})

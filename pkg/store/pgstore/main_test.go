@@ -15,41 +15,41 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgserver.Wrap(m)) }
 
 // database returns the URL of a fresh database that is migrated.
-func database(t testing.TB) string {
-	t.Helper()
-	server := pgserver.Shared(t)
-	return server.NewDatabase(t, server.Template(t, "migrated", func(ctx context.Context, url string) error {
+func database(tb testing.TB) string {
+	tb.Helper()
+	server := pgserver.Shared(tb)
+	return server.NewDatabase(tb, server.Template(tb, "migrated", func(ctx context.Context, url string) error {
 		return pgstore.Migrate(ctx, pgstore.Config{URL: url})
 	}))
 }
 
 // open opens a store with few connections, as each is warmed.
-func open(t testing.TB, url string) *pgstore.Store {
-	t.Helper()
-	s, err := pgstore.Open(t.Context(), pgstore.Config{URL: url, Connections: 2})
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
+func open(tb testing.TB, url string) *pgstore.Store {
+	tb.Helper()
+	s, err := pgstore.Open(tb.Context(), pgstore.Config{URL: url, Connections: 2})
+	require.NoError(tb, err)
+	tb.Cleanup(s.Close)
 	return s
 }
 
 // connect opens a connection beside the store.
-func connect(t testing.TB, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+func connect(tb testing.TB, url string) *pgx.Conn {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), url)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, conn.Close(context.Background())) })
 	return conn
 }
 
-func exec(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
-	t.Helper()
-	_, err := conn.Exec(t.Context(), sql, args...)
-	require.NoError(t, err)
+func exec(tb testing.TB, conn *pgx.Conn, sql string, args ...any) {
+	tb.Helper()
+	_, err := conn.Exec(tb.Context(), sql, args...)
+	require.NoError(tb, err)
 }
 
-func scan[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) T {
-	t.Helper()
+func scan[T any](tb testing.TB, conn *pgx.Conn, sql string, args ...any) T {
+	tb.Helper()
 	var v T
-	require.NoError(t, conn.QueryRow(t.Context(), sql, args...).Scan(&v))
+	require.NoError(tb, conn.QueryRow(tb.Context(), sql, args...).Scan(&v))
 	return v
 }

@@ -19,16 +19,16 @@ type Backend struct {
 	// Advance lets d pass for the store, at once. A store whose clock cannot be set moves its rows into the past
 	// instead: it subtracts d from every non-null sessions.queued_at and touched_at and outbox.next_at, until and
 	// created_at. Nothing else that the suite looks at depends on time. The real clock may go on besides.
-	Advance func(t testing.TB, d time.Duration)
+	Advance func(tb testing.TB, d time.Duration)
 	// TakeOver is T6 without its conditions: the session's run, which is running, is queued again. In sessions: gen+1,
 	// owner null, state queued, queued_at now, attempt+1; in runs: queued, owner null, last_gen as in sessions.
-	TakeOver func(t testing.TB, skey string)
+	TakeOver func(tb testing.TB, skey string)
 	// ToolCalls returns the ledger of a run, in any order.
-	ToolCalls func(t testing.TB, runID uuid.UUID) []store.ToolCall
+	ToolCalls func(tb testing.TB, runID uuid.UUID) []store.ToolCall
 	// DeadLetters returns all dead letters, in any order.
-	DeadLetters func(t testing.TB) []store.DeadLetter
+	DeadLetters func(tb testing.TB) []store.DeadLetter
 	// Workers returns the newest beat of every worker, in any order.
-	Workers func(t testing.TB) []store.WorkerBeat
+	Workers func(tb testing.TB) []store.WorkerBeat
 }
 
 // Run runs the suite. newBackend is called once per case and cleans up by t.Cleanup.

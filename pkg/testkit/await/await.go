@@ -10,25 +10,25 @@ import (
 const interval = 5 * time.Millisecond
 
 // True polls cond until it holds; after timeout the test fails at once with msg, a format and its arguments.
-func True(t testing.TB, timeout time.Duration, cond func() bool, msg ...any) {
-	t.Helper()
-	if !poll(t, timeout, cond) {
-		t.Fatalf("not true within %v: %s", timeout, format(msg))
+func True(tb testing.TB, timeout time.Duration, cond func() bool, msg ...any) {
+	tb.Helper()
+	if !poll(tb, timeout, cond) {
+		tb.Fatalf("not true within %v: %s", timeout, format(msg))
 	}
 }
 
 // NoError polls f until it returns nil; after timeout the test fails at once with the last error.
-func NoError(t testing.TB, timeout time.Duration, f func() error, msg ...any) {
-	t.Helper()
+func NoError(tb testing.TB, timeout time.Duration, f func() error, msg ...any) {
+	tb.Helper()
 	var last error
-	if !poll(t, timeout, func() bool { last = f(); return last == nil }) {
-		t.Fatalf("error still there after %v: %v %s", timeout, last, format(msg))
+	if !poll(tb, timeout, func() bool { last = f(); return last == nil }) {
+		tb.Fatalf("error still there after %v: %v %s", timeout, last, format(msg))
 	}
 }
 
 // poll calls cond at least once, and for the last time after the deadline, so that a slow machine gets a fair answer.
-func poll(t testing.TB, timeout time.Duration, cond func() bool) bool {
-	t.Helper()
+func poll(tb testing.TB, timeout time.Duration, cond func() bool) bool {
+	tb.Helper()
 	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

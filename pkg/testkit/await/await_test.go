@@ -27,7 +27,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 // outcome runs f in a goroutine of its own, as Fatalf ends it.
-func outcome(f func(t testing.TB)) string {
+func outcome(f func(tb testing.TB)) string {
 	r := &recorder{}
 	done := make(chan struct{})
 	go func() {
@@ -50,8 +50,9 @@ func TestTrue_ReturnsAsSoonAsTheConditionHolds(t *testing.T) {
 func TestTrue_FailsWithTheMessageAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		failed := outcome(func(t testing.TB) {
-			await.True(t, time.Second, func() bool { return false }, "row %d", 7)
+		failed := outcome(func(tb testing.TB) {
+			tb.Helper()
+			await.True(tb, time.Second, func() bool { return false }, "row %d", 7)
 		})
 		require.Equal(t, "not true within 1s: row 7", failed)
 	})
@@ -73,8 +74,9 @@ func TestNoError_ReportsTheLastError(t *testing.T) {
 			return nil
 		})
 		require.Equal(t, 3, n)
-		failed := outcome(func(t testing.TB) {
-			await.NoError(t, time.Second, func() error { return errors.New("still down") })
+		failed := outcome(func(tb testing.TB) {
+			tb.Helper()
+			await.NoError(tb, time.Second, func() error { return errors.New("still down") })
 		})
 		require.Contains(t, failed, "still down")
 	})

@@ -234,8 +234,10 @@ func (reply Reply) stream(x *exchange) {
 
 func (x *exchange) call(i int, call Call) {
 	half := len(call.Arguments) / 2
-	first := object{"index": i, "id": call.ID, "type": "function",
-		"function": object{"name": call.Name, "arguments": call.Arguments[:half]}}
+	first := object{
+		"index": i, "id": call.ID, "type": "function",
+		"function": object{"name": call.Name, "arguments": call.Arguments[:half]},
+	}
 	second := object{"index": i, "function": object{"arguments": call.Arguments[half:]}}
 	x.delta(object{"tool_calls": []object{first}}, nil)
 	x.delta(object{"tool_calls": []object{second}}, nil)
@@ -253,8 +255,10 @@ func (x *exchange) usage(reply Reply) {
 }
 
 func (reply Reply) usage() object {
-	return object{"prompt_tokens": reply.InputTokens, "completion_tokens": reply.OutputTokens,
-		"total_tokens": reply.InputTokens + reply.OutputTokens}
+	return object{
+		"prompt_tokens": reply.InputTokens, "completion_tokens": reply.OutputTokens,
+		"total_tokens": reply.InputTokens + reply.OutputTokens,
+	}
 }
 
 func (x *exchange) chunk(fields object) {
@@ -273,8 +277,10 @@ func (reply Reply) whole(x *exchange) {
 	message := object{"role": "assistant", "content": reply.Text}
 	var calls []object
 	for _, call := range reply.Calls {
-		calls = append(calls, object{"id": call.ID, "type": "function",
-			"function": object{"name": call.Name, "arguments": call.Arguments}})
+		calls = append(calls, object{
+			"id": call.ID, "type": "function",
+			"function": object{"name": call.Name, "arguments": call.Arguments},
+		})
 	}
 	if calls != nil {
 		message["tool_calls"] = calls

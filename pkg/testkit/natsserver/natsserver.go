@@ -36,22 +36,22 @@ func Start(o Options) (*Server, error) {
 }
 
 // New starts a server with file storage, which ends with the test.
-func New(t testing.TB) *Server {
-	t.Helper()
-	return start(t, Options{StoreDir: t.TempDir()})
+func New(tb testing.TB) *Server {
+	tb.Helper()
+	return start(tb, Options{StoreDir: tb.TempDir()})
 }
 
 // NewMemory starts a server that forgets everything on Shutdown and ends with the test.
-func NewMemory(t testing.TB) *Server {
-	t.Helper()
-	return start(t, Options{Memory: true})
+func NewMemory(tb testing.TB) *Server {
+	tb.Helper()
+	return start(tb, Options{Memory: true})
 }
 
-func start(t testing.TB, o Options) *Server {
-	t.Helper()
+func start(tb testing.TB, o Options) *Server {
+	tb.Helper()
 	s, err := Start(o)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Shutdown()) })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Shutdown()) })
 	return s
 }
 

@@ -35,11 +35,11 @@ type Proxy struct {
 }
 
 // New starts a proxy to target (host:port), which ends with the test.
-func New(t testing.TB, target string) *Proxy {
-	t.Helper()
+func New(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	p, err := Start(target)
-	require.NoError(t, err)
-	t.Cleanup(p.Close)
+	require.NoError(tb, err)
+	tb.Cleanup(p.Close)
 	return p
 }
 

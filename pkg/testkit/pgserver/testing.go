@@ -53,18 +53,18 @@ func (w wrapped) Run() int {
 }
 
 // Shared returns the server that the tests of this process share; [Main] has to run them.
-func Shared(t testing.TB) *Server {
-	t.Helper()
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.active {
-		t.Fatal("pgserver: call pgserver.Main in TestMain")
+		tb.Fatal("pgserver: call pgserver.Main in TestMain")
 	}
 	if shared.server == nil {
-		// Not t.Context(): the server serves later tests as well.
+		// Not tb.Context(): the server serves later tests as well.
 		s, err := Start(context.Background(), Options{NoFsync: true})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		shared.server = s
 	}
@@ -72,40 +72,40 @@ func Shared(t testing.TB) *Server {
 }
 
 // New starts a durable server for one test and stops it after it.
-func New(t testing.TB) *Server {
-	t.Helper()
-	s, err := Start(t.Context(), Options{})
+func New(tb testing.TB) *Server {
+	tb.Helper()
+	s, err := Start(tb.Context(), Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Stop(); err != nil {
-			t.Errorf("pgserver: stop: %v", err)
+			tb.Errorf("pgserver: stop: %v", err)
 		}
 	})
 	return s
 }
 
 // NewDatabase creates an empty database on the shared server, drops it after the test and returns its URL.
-func NewDatabase(t testing.TB) string {
-	t.Helper()
-	return Shared(t).NewDatabase(t, "")
+func NewDatabase(tb testing.TB) string {
+	tb.Helper()
+	return Shared(tb).NewDatabase(tb, "")
 }
 
 // NewDatabase creates a database as a copy of the template ("" = empty), drops it after the test and returns its URL.
 // Nobody may be connected to the template.
-func (s *Server) NewDatabase(t testing.TB, template string) string {
-	t.Helper()
-	url, name, err := s.createDatabase(t.Context(), template)
+func (s *Server) NewDatabase(tb testing.TB, template string) string {
+	tb.Helper()
+	url, name, err := s.createDatabase(tb.Context(), template)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
-		// t.Context() has ended here.
+	tb.Cleanup(func() {
+		// tb.Context() has ended here.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := s.exec(ctx, "drop database "+name+" with (force)"); err != nil {
-			t.Errorf("pgserver: drop database: %v", err)
+			tb.Errorf("pgserver: drop database: %v", err)
 		}
 	})
 	return url
@@ -113,19 +113,19 @@ func (s *Server) NewDatabase(t testing.TB, template string) string {
 
 // Template returns the name of a database for [Server.NewDatabase] to copy. The first call with a name creates it and
 // lets prepare fill it; prepare has to close its connections. It stays until the server stops.
-func (s *Server) Template(t testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
-	t.Helper()
+func (s *Server) Template(tb testing.TB, name string, prepare func(ctx context.Context, url string) error) string {
+	tb.Helper()
 	s.templates.Lock()
 	defer s.templates.Unlock()
 	if db, ok := s.templates.names[name]; ok {
 		return db
 	}
-	url, db, err := s.createDatabase(t.Context(), "")
+	url, db, err := s.createDatabase(tb.Context(), "")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if err := prepare(t.Context(), url); err != nil {
-		t.Fatalf("pgserver: prepare template %s: %v", name, err)
+	if err := prepare(tb.Context(), url); err != nil {
+		tb.Fatalf("pgserver: prepare template %s: %v", name, err)
 	}
 	if s.templates.names == nil {
 		s.templates.names = map[string]string{}

@@ -37,20 +37,20 @@ type Server struct {
 }
 
 // New starts a server that ends with the test. args are further arguments of redis-server.
-func New(t testing.TB, args ...string) *Server {
-	t.Helper()
+func New(tb testing.TB, args ...string) *Server {
+	tb.Helper()
 	s, err := Start(args...)
-	require.NoError(t, err)
-	t.Cleanup(s.Kill)
+	require.NoError(tb, err)
+	tb.Cleanup(s.Kill)
 	return s
 }
 
 // NewMini starts an imitation inside this process that ends with the test. Time passes only through FastForward.
-func NewMini(t testing.TB) *miniredis.Miniredis {
-	t.Helper()
+func NewMini(tb testing.TB) *miniredis.Miniredis {
+	tb.Helper()
 	m := miniredis.NewMiniRedis()
-	require.NoError(t, m.Start())
-	t.Cleanup(m.Close)
+	require.NoError(tb, m.Start())
+	tb.Cleanup(m.Close)
 	return m
 }
 

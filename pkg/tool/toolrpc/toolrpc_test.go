@@ -75,8 +75,10 @@ func TestTools_AreListedAndKeptBriefly(t *testing.T) {
 	for range 3 {
 		specs, err := c.Tools(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, tool.Spec{Name: "read", Description: "reads", Parameters: json.RawMessage(`{"type":"object"}`),
-			Effect: tool.Read, PathArguments: []string{"path"}}, specs[0])
+		require.Equal(t, tool.Spec{
+			Name: "read", Description: "reads", Parameters: json.RawMessage(`{"type":"object"}`),
+			Effect: tool.Read, PathArguments: []string{"path"},
+		}, specs[0])
 		require.Equal(t, tool.Idempotent, specs[1].Effect)
 		require.Equal(t, tool.Unsafe, specs[2].Effect, "what is not known is unsafe")
 	}
@@ -112,8 +114,10 @@ func TestExecute_PassesRequestProgressAndResult(t *testing.T) {
 		return stream.Send(result(&toolv1.ToolResponse{Outcome: toolv1.Outcome_OUTCOME_OK, Content: "text", FullSize: 9, Truncated: true}))
 	}}
 	var progress []string
-	got, err := dial(t, s).Execute(t.Context(), tool.Request{RunID: "r", CallID: "c", IdemKey: "r:c", Session: "s", Tenant: "t",
-		User: "u", Name: "read", Arguments: json.RawMessage(`{"path":"x"}`), Deadline: deadline},
+	got, err := dial(t, s).Execute(t.Context(), tool.Request{
+		RunID: "r", CallID: "c", IdemKey: "r:c", Session: "s", Tenant: "t",
+		User: "u", Name: "read", Arguments: json.RawMessage(`{"path":"x"}`), Deadline: deadline,
+	},
 		func(text string) { progress = append(progress, text) })
 	require.NoError(t, err)
 	require.Equal(t, tool.Result{Outcome: tool.OK, Content: "text", FullSize: 9, Truncated: true}, got)

@@ -16,8 +16,8 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
-	"github.com/hermes-runtime/hermes/services/api/app"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
+	"github.com/hermes-runtime/hermes/services/api/app"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 

@@ -91,7 +91,7 @@ func (a *App) Stop(ctx context.Context) error {
 	return a.group.Stop(ctx) //nolint:wrapcheck // the group names the part
 }
 
-// Checks: without one of both nothing is delivered; replies wait in the store.
+// Checks asks both: without one of them nothing is delivered; replies wait in the store.
 func (a *App) Checks() []daemon.Check {
 	return []daemon.Check{
 		{Name: "nats", Ready: a.backends.Bus.Ready},

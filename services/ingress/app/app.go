@@ -59,7 +59,7 @@ func (a *App) Stop(ctx context.Context) error {
 // Addr is the address in use, once started.
 func (a *App) Addr() string { return a.server.Addr() }
 
-// Checks: without the broker nothing can be accepted.
+// Checks asks the broker: without it nothing can be accepted.
 func (a *App) Checks() []daemon.Check {
 	return []daemon.Check{{Name: "nats", Ready: a.backends.Bus.Ready}}
 }

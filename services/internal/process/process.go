@@ -53,13 +53,13 @@ func Main(s Service) int {
 	return Code(os.Stderr, s.Name, s.run(ctx, os.Args[1:]))
 }
 
-// Code prints err, one line per problem, and returns the exit code for it.
+// Code prints err, one line per problem, and returns the exit code for it. The code stands even where nobody reads w.
 func Code(w io.Writer, name string, err error) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return ExitDone
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(w, "%s: %s\n", name, strings.TrimRight(line, "\n"))
+		_, _ = fmt.Fprintf(w, "%s: %s\n", name, strings.TrimRight(line, "\n"))
 	}
 	switch {
 	case errors.Is(err, errUsage):
@@ -88,7 +88,7 @@ func (s Service) run(ctx context.Context, args []string) error {
 	}
 	defer b.Close()
 	tel.Logger.InfoContext(ctx, "starting", "version", version.Get().Version, "admin_addr", cfg.AdminAddr)
-	return errors.Join(daemon.Run(ctx, tel.Logger, cfg.Worker.Grace, parts...), shutdown(tel))
+	return errors.Join(daemon.Run(ctx, tel.Logger, cfg.Worker.Grace, parts...), shutdown(ctx, tel))
 }
 
 func (s Service) configure(args []string) (config.Config, error) {
@@ -133,8 +133,8 @@ func (r readiness) Stop(context.Context) error  { r.health.SetReady(false); retu
 
 const flushTimeout = 5 * time.Second
 
-func shutdown(tel *telemetry.Telemetry) error {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+func shutdown(ctx context.Context, tel *telemetry.Telemetry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout) // the signal has ended ctx
 	defer cancel()
 	return tel.Shutdown(ctx)
 }

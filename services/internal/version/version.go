@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the linker: -X …/services/internal/version.version=v1.2.3.
-var version string //nolint:gochecknoglobals // the linker can only set package variables
+// version is set by the linker, which can only set package variables: -X …/services/internal/version.version=v1.2.3.
+var version string
 
 // Info describes a build; it is what `hermes version -o json` prints.
 type Info struct {

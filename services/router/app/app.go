@@ -94,8 +94,12 @@ func check(b backends.Backends) error {
 		name    string
 		missing bool
 	}{
-		{"bus", b.Bus == nil}, {"leases", b.Leases == nil}, {"store", b.Store == nil},
-		{"logger", b.Logger == nil}, {"traces", b.Traces == nil}, {"meters", b.Meters == nil},
+		{"bus", b.Bus == nil},
+		{"leases", b.Leases == nil},
+		{"store", b.Store == nil},
+		{"logger", b.Logger == nil},
+		{"traces", b.Traces == nil},
+		{"meters", b.Meters == nil},
 	} {
 		if need.missing {
 			errs = append(errs, fmt.Errorf("router: no %s", need.name))

@@ -166,7 +166,7 @@ func TestExecute_ContinuesTheTraceOfTheCaller(t *testing.T) {
 		require.Equal(t, parent.SpanContext().TraceID(), s.SpanContext().TraceID())
 		found := map[string]string{}
 		for _, a := range s.Attributes() {
-			found[string(a.Key)] = a.Value.Emit()
+			found[string(a.Key)] = a.Value.String()
 		}
 		require.Equal(t, "current_time", found["gen_ai.tool.name"])
 		require.Equal(t, "call-1", found["gen_ai.tool.call.id"])

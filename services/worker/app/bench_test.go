@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -141,7 +140,7 @@ func newBench(t *testing.T, model *script) *bench {
 		metrics: sdkmetric.NewManualReader(), events: make(chan bus.Msg, 4096),
 	}
 	b.executor = b.tools
-	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	logger := slog.New(slog.DiscardHandler)
 	streams := bus.DefaultConfig()
 	streams.Memory = true
 	var err error

@@ -25,20 +25,21 @@ func TestDrain_WaitsForRunsInHandAndTakesNoMore(t *testing.T) {
 	a := b.admit(t, c.row("m1", "one"), c.row("m2", "two"))[0]
 	b.ring(t, c, a, 0)
 	receive(t, started)
-	stopped := make(chan struct{})
+	stopped := make(chan error, 1)
 	go func() {
-		defer close(stopped)
-		b.stop(t, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		stopped <- b.app.Stop(ctx)
 	}()
 	require.Eventually(t, func() bool { return b.mem.Workers()[0].Draining }, patience, time.Millisecond)
 	require.Equal(t, 1, b.mem.Workers()[0].Used)
 	select {
-	case <-stopped:
-		require.FailNow(t, "the worker did not wait for its run")
+	case err := <-stopped:
+		require.FailNow(t, "the worker did not wait for its run", "%v", err)
 	default:
 	}
 	close(held)
-	receive(t, stopped)
+	require.NoError(t, receive(t, stopped))
 	require.Equal(t, store.RunDone, b.ended(t, a.RunID).State)
 	require.Equal(t, store.Queued, b.session(t, c).State, "the next run is passed on")
 

@@ -38,7 +38,7 @@ func (s *secondAttempt) Claim(ctx context.Context, reqs []store.ClaimRequest) ([
 		}
 		cp.Messages = append(cp.Messages, row)
 	}
-	if _, err := s.Store.Checkpoint(ctx, []store.Checkpoint{cp}); err != nil {
+	if _, err := s.Checkpoint(ctx, []store.Checkpoint{cp}); err != nil {
 		return nil, err
 	}
 	c.Attempts, c.Attempt, c.ToolCalls = 2, 1, s.ledger

@@ -79,7 +79,7 @@ func TestTrace_OneTraceFromTheMessageToTheDoorbell(t *testing.T) {
 
 func TestLifecycle_TellsTheStepsOfARunInOrder(t *testing.T) {
 	t.Parallel()
-	b := startBench(t, &script{answer: func(ctx context.Context, n int, req llm.Request, say func(string)) (llm.Response, error) {
+	b := startBench(t, &script{answer: func(_ context.Context, n int, _ llm.Request, _ func(string)) (llm.Response, error) {
 		if n == 0 {
 			return call("look", `{}`), nil
 		}

@@ -55,7 +55,7 @@ func (d *Deliverer) fetch(ctx context.Context, l *lane, w bus.Worker) {
 			d.deps.Logger.WarnContext(ctx, "doorbells not fetched", "err", err)
 		}
 		down = err != nil
-		l.give(n - d.answer(d.work, l, bells))
+		l.give(n - d.answer(d.work, l, bells)) //nolint:contextcheck // what was fetched is answered when ctx has ended as well
 		if down {
 			pause(ctx, outagePause)
 		}

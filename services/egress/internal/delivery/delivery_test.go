@@ -431,7 +431,7 @@ type stuck struct {
 	tried chan struct{}
 }
 
-func (s stuck) MarkDeliveries(ctx context.Context, _ []store.Mark) ([]store.Marked, error) {
+func (s stuck) MarkDeliveries(context.Context, []store.Mark) ([]store.Marked, error) {
 	select {
 	case s.tried <- struct{}{}:
 	default:

@@ -19,6 +19,8 @@ import (
 )
 
 // deliver tries one row and says what becomes of it.
+//
+//nolint:spancheck // EndSpan ends it, on the only path
 func (d *Deliverer) deliver(ctx context.Context, j *job) {
 	ctx, span := d.deps.Tracer.Start(event.WithTraceparent(ctx, j.Traceparent), "send "+j.Platform,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(

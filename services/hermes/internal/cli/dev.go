@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,8 @@ func newDev(e *env) *cobra.Command {
 		Use:   "dev",
 		Short: "Run every service in this process, on embedded servers",
 		Long: "Runs ingress, api, router, worker, toolexec and egress in one process, on an embedded NATS, an embedded Redis and a memory\n" +
-			"store. Nothing is kept when it ends. --postgres, --redis and --nats replace each by a real server.\n" +
+			"store. Nothing is kept when it ends. --postgres, --redis and --nats (or HERMES_POSTGRES_URL, HERMES_REDIS_URL and\n" +
+			"HERMES_NATS_URL) replace each by a real server.\n" +
 			"In a terminal it opens a chat; Ctrl-C drains and leaves.",
 		Example: "  hermes dev\n  hermes dev --model-url http://127.0.0.1:11434/v1 --model llama3.2\n" +
 			"  hermes dev --model-url https://api.openai.com/v1 --model gpt-5-mini --model-key env:OPENAI_API_KEY\n" +
@@ -139,7 +141,10 @@ func removeEmpty(path string) error {
 
 // resolve applies the flags over file, environment and defaults.
 func (f devFlags) resolve(cmd *cobra.Command) (config.Config, devserver.Options, error) {
-	options := devserver.Options{NATS: f.nats, Redis: f.redis, Postgres: f.postgres, Workspaces: f.workspaces}
+	options := devserver.Options{
+		NATS: cmp.Or(f.nats, config.Env("nats.url")), Redis: cmp.Or(f.redis, config.Env("redis.url")),
+		Postgres: cmp.Or(f.postgres, config.Env("postgres.url")), Workspaces: cmp.Or(f.workspaces, config.Env("toolexec.workspaces")),
+	}
 	if err := options.Validate(); err != nil {
 		return config.Config{}, options, fmt.Errorf("%w: %w", errUsage, err)
 	}

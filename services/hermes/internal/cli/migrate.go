@@ -40,7 +40,7 @@ func newMigrate(e *env) *cobra.Command {
 			if len(pending) > 0 {
 				text = fmt.Sprintf("applied migrations: %v", pending)
 			}
-			return e.print(text, map[string]any{"applied": pending})
+			return e.print(text, map[string]any{"applied": append([]int64{}, pending...)})
 		},
 	}
 	cmd.Flags().StringVar(&path, "config", "", "configuration file (default: $"+config.EnvFile+")")

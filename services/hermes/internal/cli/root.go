@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/hermes/internal/client"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 	"github.com/hermes-runtime/hermes/services/internal/process"
@@ -52,7 +53,7 @@ func exitCode(err error) int {
 		return process.ExitDone
 	case errors.Is(err, errUsage):
 		return process.ExitUsage
-	case errors.Is(err, client.ErrUnreachable), errors.Is(err, backends.ErrUnreachable):
+	case errors.Is(err, client.ErrUnreachable), errors.Is(err, backends.ErrUnreachable), errors.Is(err, store.ErrUnavailable):
 		return process.ExitUnreachable
 	default:
 		return process.ExitFailed

@@ -112,9 +112,13 @@ func (s *Server) openStore(ctx context.Context) error {
 		s.Store = memstore.New()
 		return nil
 	}
-	cfg := pgstore.Config{URL: s.options.Postgres, Connections: s.cfg.Postgres.Connections}
+	password, err := s.cfg.Postgres.Password.Value()
+	if err != nil {
+		return fmt.Errorf("postgres.password: %w", err)
+	}
+	cfg := pgstore.Config{URL: s.options.Postgres, Password: password, Connections: s.cfg.Postgres.Connections}
 	if err := pgstore.Migrate(ctx, cfg); err != nil {
-		return fmt.Errorf("--postgres: %w", err)
+		return fmt.Errorf("--postgres: %w: %w", backends.ErrUnreachable, err)
 	}
 	store, err := pgstore.Open(ctx, cfg)
 	if err != nil {
@@ -125,6 +129,10 @@ func (s *Server) openStore(ctx context.Context) error {
 }
 
 func (s *Server) openLeases(ctx context.Context) error {
+	password, err := s.cfg.Redis.Password.Value()
+	if err != nil {
+		return fmt.Errorf("redis.password: %w", err)
+	}
 	url := s.options.Redis
 	if url == "" {
 		memory, err := startMemoryRedis(ctx)
@@ -136,7 +144,7 @@ func (s *Server) openLeases(ctx context.Context) error {
 		}
 		url = memory.url()
 	}
-	leases, err := redislease.Open(ctx, redislease.Config{URL: url})
+	leases, err := redislease.Open(ctx, redislease.Config{URL: url, Password: password})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}

@@ -159,17 +159,18 @@ func (w Web) fetch(req *http.Request, limit int) (Result, error) {
 	return out.Result(tool.OK, footer), nil
 }
 
-// writeHead shows the final URL after redirects, the status, and the headers sorted.
+// writeHead shows the final URL after redirects, the status, and the headers sorted. An Output never fails.
 func writeHead(out io.Writer, resp *http.Response) {
-	fmt.Fprintf(out, "%s %s\n%s %s\n", resp.Request.Method, resp.Request.URL, resp.Proto, resp.Status)
-	_ = resp.Header.Write(out) // an Output never fails
-	fmt.Fprintln(out)
+	_, _ = fmt.Fprintf(out, "%s %s\n%s %s\n", resp.Request.Method, resp.Request.URL, resp.Proto, resp.Status)
+	_ = resp.Header.Write(out)
+	_, _ = fmt.Fprintln(out)
 }
 
+// writeBody shows text as it is. An Output never fails.
 func writeBody(out io.Writer, resp *http.Response, body []byte) {
 	if bytes.IndexByte(body, 0) >= 0 || !utf8.Valid(body) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/") {
-		fmt.Fprintf(out, "[binary body of %d bytes]\n", len(body))
+		_, _ = fmt.Fprintf(out, "[binary body of %d bytes]\n", len(body))
 		return
 	}
-	_, _ = out.Write(body) // an Output never fails
+	_, _ = out.Write(body)
 }

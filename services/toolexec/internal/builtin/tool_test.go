@@ -117,7 +117,7 @@ func TestTools_TellRefusalsFromFaults(t *testing.T) {
 		}
 		for _, b := range []Tool{terminalTool(box), readFileTool(box)} {
 			r, err := b.Run(t.Context(), newCall(`{"command":"x"}`))
-			if given == error(refusal) {
+			if errors.Is(given, refusal) {
 				require.NoError(t, err)
 				require.Equal(t, tool.Error, r.Outcome)
 				require.Equal(t, "no", r.Content)

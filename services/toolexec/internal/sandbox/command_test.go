@@ -223,8 +223,8 @@ func TestCommand_LeavesNoBackgroundProcess(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, box *Sandbox) {
 		dir := t.TempDir()
-		_, exit := shell(t, box, dir, sleeper)
-		require.Equal(t, Exit{}, exit)
+		out, exit := shell(t, box, dir, sleeper)
+		require.Equal(t, Exit{}, exit, out)
 		require.Zero(t, sleeping(t, dir))
 	})
 }

@@ -128,7 +128,7 @@ func restrict(p policy) error {
 	if errno != 0 {
 		return fmt.Errorf("landlock ruleset: %w", errno)
 	}
-	defer unix.Close(int(fd))
+	defer unix.Close(int(fd)) //nolint:errcheck // nothing was written through it
 	for _, r := range p.rules {
 		if err := addRule(int(fd), r, attr.Handled_access_fs); err != nil {
 			return err
@@ -149,7 +149,7 @@ func addRule(ruleset int, r rule, handled uint64) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", r.path, err)
 	}
-	defer unix.Close(fd)
+	defer unix.Close(fd) //nolint:errcheck // nothing was written through it
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat %s: %w", r.path, err)

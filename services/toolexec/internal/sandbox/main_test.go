@@ -31,7 +31,7 @@ func testOperations() map[string]Operation {
 		"refuse": {Run: func(*os.Root, OperationCall, io.Writer) ([]string, error) {
 			return nil, errors.New("not like this")
 		}},
-		"read outside": {Run: func(_ *os.Root, _ OperationCall, out io.Writer) ([]string, error) {
+		"read outside": {Run: func(*os.Root, OperationCall, io.Writer) ([]string, error) {
 			_, err := os.ReadFile("/etc/passwd")
 			return nil, err
 		}},

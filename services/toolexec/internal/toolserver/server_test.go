@@ -83,12 +83,12 @@ func TestExecute_RunsNoMoreCallsThanTheToolAllows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		running, most := 0, 0
-		s := newServer(t, options(func(_ context.Context, _ builtin.Call) (builtin.Result, error) {
+		s := newServer(t, options(func(ctx context.Context, call builtin.Call) (builtin.Result, error) {
 			running++
 			most = max(most, running)
 			<-time.After(time.Second)
 			running--
-			return succeed(nil, builtin.Call{})
+			return succeed(ctx, call)
 		}))
 		begin := time.Now()
 		done := make(chan error)

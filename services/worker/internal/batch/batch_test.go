@@ -16,6 +16,7 @@ import (
 
 // serve runs the loop that a Queue needs, until the test ends.
 func serve[T, R any](t *testing.T, q *Queue[T, R]) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

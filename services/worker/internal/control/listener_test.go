@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestListener_ReachesTheRunsOfASessionAndNoOthers(t *testing.T) {
 	t.Parallel()
-	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	logger := slog.New(slog.DiscardHandler)
 	b, err := natsbus.Connect(t.Context(), natsbus.Config{URL: natsserver.NewMemory(t).URL(), Name: "test", Streams: bus.DefaultConfig()}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -37,7 +37,7 @@ func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) 
 	if err != nil {
 		return x.failed(ctx, t, err)
 	}
-	return loop.Run(ctx, in, journal{x.run}, x.observe)
+	return loop.Run(ctx, in, journal(x), x.observe)
 }
 
 // failed is a run that never reached the model. What ended its context counts more than err.

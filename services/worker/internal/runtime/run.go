@@ -168,7 +168,7 @@ func (r *run) begin() {
 		linked := event.WithTraceparent(context.Background(), row.Traceparent)
 		options = append(options, trace.WithLinks(trace.LinkFromContext(linked)))
 	}
-	r.work, r.span = r.Tracer.Start(parent, name, options...)
+	r.work, r.span = r.Tracer.Start(parent, name, options...) //nolint:spancheck // close ends it
 	r.hold = trace.ContextWithSpan(r.hold, r.span)
 	r.events = r.newRecorder()
 	r.events.emit(event.Lifecycle{Type: event.RunStarted})

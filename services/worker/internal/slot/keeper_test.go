@@ -2,7 +2,6 @@ package slot
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -37,7 +36,7 @@ func keepOne(t *testing.T) *keeping {
 	t.Cleanup(func() { require.NoError(t, k.leases.Close()) })
 	latency, err := noop.Meter{}.Float64Histogram("latency")
 	require.NoError(t, err)
-	k.keeper = newKeeper(k.leases, slog.New(slog.NewTextHandler(io.Discard, nil)), latency)
+	k.keeper = newKeeper(k.leases, slog.New(slog.DiscardHandler), latency)
 	k.handle = control.NewHandle(t.Context(), sessionKey, 5, "r")
 	t.Cleanup(k.handle.Close)
 	require.Equal(t, []bool{true}, k.acquire(t.Context(), []lease.Lease{k.lease}))

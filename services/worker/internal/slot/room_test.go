@@ -31,9 +31,9 @@ func TestRoom_WakesAllWhoWait(t *testing.T) {
 		free := make(chan int, 2)
 		for range 2 {
 			go func() {
-				n, err := r.wait(t.Context())
-				require.NoError(t, err)
-				free <- n
+				if n, err := r.wait(t.Context()); err == nil {
+					free <- n
+				}
 			}()
 		}
 		synctest.Wait()

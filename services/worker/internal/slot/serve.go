@@ -141,7 +141,7 @@ func (p *Puller) claim(ctx context.Context, s *start, h *control.Handle) (*store
 	held, cancel := context.WithCancelCause(h.Hold())
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(control.ErrDraining) })()
-	return p.claimer.claim(held, s.fence())
+	return p.claimer.claim(held, s.fence()) //nolint:contextcheck // the lease bounds it; the end of ctx was added above
 }
 
 // notClaimed frees the session. A doorbell that nobody has used yet goes back; any other outcome is somebody else's run,
