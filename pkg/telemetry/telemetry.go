@@ -147,7 +147,7 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
-	return h.Handler.Handle(ctx, r) //nolint:wrapcheck // a handler passes its inner handler's error on
+	return h.Handler.Handle(ctx, r) // a handler passes its inner handler's error on
 }
 
 func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -136,7 +136,7 @@ api: {addr: "{{.API}}", keys: {tests: {secret: "env:E2E_API_KEY", user: tester}}
 ingress: {addr: "{{.Hooks}}"}
 nats: {url: "{{.NATS}}"}
 redis: {url: "{{.Redis}}"}
-postgres: {url: "{{.Postgres}}"}
+postgres: {url: "{{.Postgres}}", connections: 2}
 worker: {toolexec_addr: "{{.Tools}}", grace: 30s}
 toolexec: {addr: "{{.Tools}}", workspaces: "{{.Dir}}/workspaces"}
 {{if .OTLP}}telemetry: {otlp_endpoint: "{{.OTLP}}", otlp_insecure: true}{{end}}
@@ -194,7 +194,7 @@ func (s *stack) run(name string, n int) *process {
 
 func (p *process) awaitReady() {
 	p.t.Helper()
-	await.NoError(p.t, 30*time.Second, func() error {
+	await.NoError(p.t, 60*time.Second, func() error {
 		select {
 		case <-p.done:
 			return fmt.Errorf("%s ended: %w", p.name, p.err)

@@ -79,7 +79,7 @@ func named(next http.Handler) http.Handler {
 
 // Start begins to serve.
 func (a *App) Start(ctx context.Context) error {
-	return a.group.Start(ctx, //nolint:wrapcheck // the group names the part
+	return a.group.Start(ctx, // the group names the part
 		daemon.Named{Name: "lifecycle events", Component: a.emitter},
 		daemon.Named{Name: "http", Component: a.server},
 		daemon.Named{Name: "streams", Component: a.gate},
@@ -88,14 +88,14 @@ func (a *App) Start(ctx context.Context) error {
 
 // Stop ends streams and waits, answers the other open requests and ends.
 func (a *App) Stop(ctx context.Context) error {
-	return a.group.Stop(ctx) //nolint:wrapcheck // the group names the part
+	return a.group.Stop(ctx) // the group names the part
 }
 
 // Addr is the address in use, once started.
 func (a *App) Addr() string { return a.server.Addr() }
 
-// Checks: nothing is accepted without the broker, and nothing is answered without the store. Messages are accepted all
-// the same while only the store is down.
+// Checks asks both: nothing is accepted without the broker, and nothing is answered without the store. Messages are
+// accepted all the same while only the store is down.
 func (a *App) Checks() []daemon.Check {
 	return []daemon.Check{
 		{Name: "nats", Ready: a.backends.Bus.Ready},

@@ -44,7 +44,7 @@ func New(cfg config.Config, b backends.Backends) (*App, error) {
 			Senders: map[string]channel.Sender{webhook.Platform: webhooks},
 		})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it is about
+		return nil, err // says what it is about
 	}
 	return &App{
 		backends: b, group: daemon.Group{Logger: b.Logger}, emitter: emitter, webhooks: webhooks, deliverer: deliverer,
@@ -79,7 +79,7 @@ func processID(configured string) string {
 
 // Start begins to deliver.
 func (a *App) Start(ctx context.Context) error {
-	return a.group.Start(ctx, //nolint:wrapcheck // the group names the part
+	return a.group.Start(ctx, // the group names the part
 		daemon.Named{Name: "lifecycle events", Component: a.emitter},
 		daemon.Named{Name: "connections", Component: daemon.Closer(func() error { a.webhooks.Close(); return nil })},
 		daemon.Named{Name: "delivery", Component: a.deliverer},
@@ -88,7 +88,7 @@ func (a *App) Start(ctx context.Context) error {
 
 // Stop finishes what is in hand and ends.
 func (a *App) Stop(ctx context.Context) error {
-	return a.group.Stop(ctx) //nolint:wrapcheck // the group names the part
+	return a.group.Stop(ctx) // the group names the part
 }
 
 // Checks asks both: without one of them nothing is delivered; replies wait in the store.

@@ -45,7 +45,7 @@ func New(cfg config.Config, b backends.Backends) (*App, error) {
 
 // Start begins to serve.
 func (a *App) Start(ctx context.Context) error {
-	return a.group.Start(ctx, //nolint:wrapcheck // the group names the part
+	return a.group.Start(ctx, // the group names the part
 		daemon.Named{Name: "lifecycle events", Component: a.emitter},
 		daemon.Named{Name: "http", Component: a.server},
 	)
@@ -53,7 +53,7 @@ func (a *App) Start(ctx context.Context) error {
 
 // Stop answers open requests and ends.
 func (a *App) Stop(ctx context.Context) error {
-	return a.group.Stop(ctx) //nolint:wrapcheck // the group names the part
+	return a.group.Stop(ctx) // the group names the part
 }
 
 // Addr is the address in use, once started.

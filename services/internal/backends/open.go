@@ -29,8 +29,12 @@ type Opened struct {
 	closers []func() error
 }
 
-// probeTimeout bounds the wait for each server, so that three dead ones do not add up.
-const probeTimeout = 10 * time.Second
+// Each server has its own bound, so that three dead ones do not add up. The store has longer: its connections prepare
+// every statement before the process is ready, which takes time while a whole deployment starts.
+const (
+	probeTimeout = 10 * time.Second
+	storeTimeout = 25 * time.Second
+)
 
 // Open connects to the servers that cfg names. It tries all of them and joins the problems, one line each, beginning
 // with the configuration key.
@@ -107,7 +111,7 @@ func (o *Opened) openLeases(ctx context.Context, cfg config.Config) error {
 }
 
 func (o *Opened) openStore(ctx context.Context, cfg config.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	password, err := cfg.Postgres.Password.Value()
 	if err != nil {

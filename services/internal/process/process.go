@@ -43,7 +43,7 @@ type Service struct {
 	Build func(ctx context.Context, cfg config.Config, b backends.Backends) (App, []daemon.Named, error)
 }
 
-const startTimeout = 30 * time.Second
+const startTimeout = 60 * time.Second
 
 // Main runs a service until SIGTERM or SIGINT and returns the exit code. A second signal ends the process at once.
 func Main(s Service) int {

@@ -69,7 +69,7 @@ func New(cfg config.API) (*Authenticator, error) {
 func newKey(c config.APIKey) (key, error) {
 	secret, err := c.Secret.Value()
 	if err != nil {
-		return key{}, err //nolint:wrapcheck // names the reference; the caller adds the configuration key
+		return key{}, err // names the reference; the caller adds the configuration key
 	}
 	if secret == "" {
 		return key{}, errors.New("must not be empty")

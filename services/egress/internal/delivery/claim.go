@@ -143,7 +143,7 @@ func (d *Deliverer) claim(ctx context.Context, rows []row) ([]*job, error) {
 	err := d.persist(ctx, time.Now().Add(claimPatience), func(ctx context.Context) (err error) {
 		held = time.Now()
 		found, err = d.deps.Outbox.ClaimDeliveries(ctx, sender, claims)
-		return err //nolint:wrapcheck // the caller logs it
+		return err // the caller logs it
 	})
 	if err != nil {
 		return nil, err

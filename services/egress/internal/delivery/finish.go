@@ -41,7 +41,7 @@ func (d *Deliverer) done(ctx context.Context, j *job) {
 func (d *Deliverer) putOff(ctx context.Context, j *job, v verdict) {
 	// Also a send that was cut by the end of the process has to be put off.
 	err := withTimeout(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		return d.deps.Outbox.RetryDelivery(ctx, j.SKey, j.OutSeq, j.sender, v.after, v.maybe) //nolint:wrapcheck // logged below
+		return d.deps.Outbox.RetryDelivery(ctx, j.SKey, j.OutSeq, j.sender, v.after, v.maybe) // logged below
 	})
 	if err != nil && !errors.Is(err, store.ErrFenced) {
 		// The claim ends by itself after a minute and counts as a try that may have reached the platform.
@@ -107,7 +107,7 @@ func (d *Deliverer) goOn(ctx context.Context, rows []row, slots []*job) {
 // handOn gives back a row of another platform and rings for those who deliver there.
 func (d *Deliverer) handOn(ctx context.Context, j *job) {
 	err := withTimeout(ctx, func(ctx context.Context) error {
-		return d.deps.Outbox.RetryDelivery(ctx, j.SKey, j.OutSeq, j.sender, 0, false) //nolint:wrapcheck // logged below
+		return d.deps.Outbox.RetryDelivery(ctx, j.SKey, j.OutSeq, j.sender, 0, false) // logged below
 	})
 	if err == nil {
 		err = d.ring(ctx, j)

@@ -143,7 +143,7 @@ func (m *marker) mark(ctx context.Context, batch []settledJob) ([]store.Marked, 
 		var marked []store.Marked
 		err := withTimeout(ctx, func(ctx context.Context) (err error) {
 			marked, err = m.outbox.MarkDeliveries(ctx, marks)
-			return err //nolint:wrapcheck // logged below
+			return err // logged below
 		})
 		if err == nil {
 			return marked, nil

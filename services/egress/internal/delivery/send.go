@@ -108,7 +108,7 @@ func (d *Deliverer) sendTo(ctx context.Context, j *job, target event.Address, pa
 		Target: target, Part: part, IdemKey: j.DKey + ":" + key, RunID: j.runID(), CreatedAt: j.CreatedAt,
 	})
 	// The store takes neither NUL nor broken text.
-	return strings.ReplaceAll(strings.ToValidUTF8(id, "\uFFFD"), "\x00", ""), err //nolint:wrapcheck // classified by its class
+	return strings.ReplaceAll(strings.ToValidUTF8(id, "\uFFFD"), "\x00", ""), err // classified by its class
 }
 
 const lostPart = "The rest of this reply could not be delivered."
@@ -132,7 +132,7 @@ func (d *Deliverer) record(ctx context.Context, j *job, plan json.RawMessage) (v
 	var begin time.Time
 	err := d.persist(ctx, j.held.Add(sendStart), func(ctx context.Context) error {
 		begin = time.Now()
-		return d.deps.Outbox.RecordPart(ctx, p) //nolint:wrapcheck // wrapped below
+		return d.deps.Outbox.RecordPart(ctx, p) // wrapped below
 	})
 	switch {
 	case err == nil:

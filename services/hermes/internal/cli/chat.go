@@ -23,7 +23,7 @@ func newChat(e *env) *cobra.Command {
 		Use:   "chat [question]",
 		Short: "Talk to an agent: interactively, one question, or lines from a pipe",
 		Example: "  hermes chat\n  hermes chat \"what files are in the workspace?\"\n  echo hello | hermes chat\n" +
-			"  hermes chat --url https://hermes.example.com --key env:HERMES_KEY",
+			"  hermes chat --url https://hermes.example.com --key env:API_KEY",
 		Args: oneQuestion,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secret, err := config.NewSecret(key)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -31,8 +32,7 @@ func runConfined() int {
 	return 1
 }
 
-// becomeShell limits the process step by step. The order matters: what needs a right comes before giving it up, and the
-// address space is bounded last because the Go runtime maps more than a tool may.
+// becomeShell limits the process step by step. The order matters: what needs a right comes before giving it up.
 func becomeShell(j job) error {
 	tmp := filepath.Join(j.Dir, TempDir)
 	if err := os.Mkdir(tmp, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -52,12 +52,39 @@ func becomeShell(j job) error {
 		return fmt.Errorf("close files: %w", err)
 	}
 	unix.Umask(0o077)
-	argv := []string{"/bin/sh", "-c", j.Command}
+	argv, err := boundedShell(j)
+	if err != nil {
+		return err
+	}
 	env := []string{"PATH=" + searchPath, "HOME=" + j.Dir, "LANG=C.UTF-8", "TMPDIR=" + tmp, "PWD=" + j.Dir}
 	if err := setLimits(commandLimits(j)); err != nil {
 		return err
 	}
 	return syscall.Exec(argv[0], argv, env)
+}
+
+// boundedShell is the command line of a shell that bounds its own memory and becomes the command. This process cannot do
+// it: the Go runtime may have to allocate once more before the exec, and would crash behind the limit.
+func boundedShell(j job) ([]string, error) {
+	data, err := kibibytes(unix.RLIMIT_DATA, j.Limits.Memory)
+	if err != nil {
+		return nil, err
+	}
+	space, err := kibibytes(unix.RLIMIT_AS, j.Limits.AddressSpace)
+	if err != nil {
+		return nil, err
+	}
+	const script = `ulimit -d "$1" && ulimit -v "$2" && exec /bin/sh -c "$3"`
+	return []string{"/bin/sh", "-c", script, "sh", data, space, j.Command}, nil
+}
+
+// kibibytes is a memory limit in the unit of the shell, never above what was inherited.
+func kibibytes(resource int, limit int64) (string, error) {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(resource, &now); err != nil {
+		return "", fmt.Errorf("get limit %d: %w", resource, err)
+	}
+	return strconv.FormatUint(min(uint64(limit), now.Max)>>10, 10), nil
 }
 
 // nullInput makes standard input empty; it carried the job.
@@ -126,13 +153,13 @@ func (l Limits) common() []rlimit {
 	}
 }
 
+// commandLimits are those that this process bears itself before it becomes the shell, see boundedShell.
 func commandLimits(j job) []rlimit {
 	limits := j.Limits.common()
 	if countsProcesses(j.Namespaces, os.Getuid()) {
 		limits = append(limits, fixed(unix.RLIMIT_NPROC, int64(j.Limits.Processes)))
 	}
-	return append(limits,
-		fixed(unix.RLIMIT_DATA, j.Limits.Memory), fixed(unix.RLIMIT_AS, j.Limits.AddressSpace))
+	return limits
 }
 
 // countsProcesses reports whether RLIMIT_NPROC means the processes of this call: outside of a user namespace it counts
