@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -196,6 +197,32 @@ func TestRTR10_ManySimultaneousMessagesForAnIdleSession(t *testing.T) {
 		seen[text] = true
 	}
 	require.Len(t, seen, messages)
+	s.checkTiles()
+}
+
+func TestENG13_EveryIDIsAConversationOfItsOwnFromPublishToReply(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("testdata/client_ids.json")
+	require.NoError(t, err)
+	var ids []string
+	require.NoError(t, json.Unmarshal(raw, &ids))
+	require.Contains(t, ids, "a\r\nPUB x")
+	model := fakemodel.Start(t, func(_ int, req fakemodel.Request) fakemodel.Reply {
+		return fakemodel.Reply{Text: "answer " + req.Last("user")}
+	})
+	s := start(t, options{model: model.URL})
+	for i, id := range ids {
+		code, body := s.hook("same-event-id", id, fmt.Sprintf("question %d", i))
+		require.Equal(t, http.StatusAccepted, code, "%q: %s", id, body)
+	}
+	s.awaitReplies(len(ids), 60*time.Second)
+	for i, id := range ids {
+		require.Equal(t, []string{fmt.Sprintf("answer question %d", i)}, s.receiver.Shown(id), "%q", id)
+	}
+	require.Equal(t, len(ids), s.count(`select count(*) from sessions`))
+	require.Equal(t, 26, s.count(`select max(length(skey)) from sessions`))
+	code, body := s.hook("id", "", "hello")
+	require.Equal(t, http.StatusBadRequest, code, body)
 	s.checkTiles()
 }
 
