@@ -79,7 +79,7 @@ func Run(ctx context.Context, logger *slog.Logger, grace time.Duration, parts ..
 	// The drain outlives the signal that ended ctx.
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	logger.InfoContext(stopCtx, "draining", "grace", grace)
+	logger.InfoContext(stopCtx, "draining", "grace", grace.String())
 	return g.Stop(stopCtx)
 }
 

@@ -74,9 +74,12 @@ func Code(w io.Writer, name string, err error) int {
 var errUsage = errors.New("usage")
 
 func (s Service) run(ctx context.Context, args []string) error {
-	cfg, err := s.configure(args)
+	cfg, probe, err := s.configure(args)
 	if err != nil {
 		return err
+	}
+	if probe {
+		return askReady(ctx, cfg.AdminAddr)
 	}
 	tel, err := telemetry.New(ctx, cfg.Telemetry, telemetry.Options{Service: "hermes-" + s.Name, Version: version.Get().Version})
 	if err != nil {
@@ -91,17 +94,18 @@ func (s Service) run(ctx context.Context, args []string) error {
 	return errors.Join(daemon.Run(ctx, tel.Logger, cfg.Worker.Grace, parts...), shutdown(ctx, tel))
 }
 
-func (s Service) configure(args []string) (config.Config, error) {
+// configure reads flags, file and environment; probe says that only the readiness of a running process is asked for.
+func (s Service) configure(args []string) (cfg config.Config, probe bool, err error) {
 	flags := flag.NewFlagSet(s.Name, flag.ContinueOnError)
 	path := flags.String("config", "", "configuration file (default: $"+config.EnvFile+")")
+	flags.BoolVar(&probe, "ready", false, "ask the running process whether it is ready, by its exit code, and end")
 	if err := flags.Parse(args); err != nil {
-		return config.Config{}, errors.Join(errUsage, err)
+		return config.Config{}, false, errors.Join(errUsage, err)
 	}
-	cfg, err := config.LoadProcess(*path)
-	if err != nil {
-		return config.Config{}, err
+	if cfg, err = config.LoadProcess(*path); err != nil {
+		return config.Config{}, false, err
 	}
-	return cfg, cfg.Validate()
+	return cfg, probe, cfg.Validate()
 }
 
 // build opens the backends and lists the parts of the process in the order of their start. The operator endpoints come
