@@ -35,7 +35,9 @@ setup-test: ## find or install what the tests start: PostgreSQL, redis-server an
 
 .PHONY: test
 test: setup-test ## set up what is needed, then run unit, conformance, integration and e2e tests
-	go test $(TESTFLAGS) $(MODULES:%=./%/...)
+	@go build -o bin/ $(SERVICES:%=./services/%) # compiled first, so that no test competes with the compiler
+	go test $(TESTFLAGS) $$(go list $(MODULES:%=./%/...) | grep -v /services/e2e)
+	go test $(TESTFLAGS) ./services/e2e/...
 
 .PHONY: test-integration
 test-integration: setup-test ## only what talks to real NATS, Redis and PostgreSQL
