@@ -19,7 +19,7 @@ import (
 
 const soon = 15 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
 
 func open(t *testing.T, cfg Config) *Leases {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 const (
@@ -26,6 +27,12 @@ const (
 
 // ErrNotInstalled: there is no redis-server in the PATH.
 var ErrNotInstalled = errors.New("redis-server not found in PATH: apt-get install redis-server")
+
+// IgnoreProbes lets goleak pass over what the client library leaves behind when a server did not answer: after a failed
+// connection it probes once a second, and notices that its client is closed only then.
+func IgnoreProbes() goleak.Option {
+	return goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
+}
 
 // Server is a redis-server process without persistence. It is not safe for concurrent use.
 type Server struct {

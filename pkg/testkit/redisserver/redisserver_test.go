@@ -11,7 +11,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
 
 func connect(t *testing.T, url string) *redis.Client {
 	t.Helper()

@@ -26,10 +26,13 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
+	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, redisserver.IgnoreProbes(), natsserver.IgnoreClock())
+}
 
 const (
 	patience = 20 * time.Second

@@ -30,13 +30,16 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
+	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	"github.com/hermes-runtime/hermes/pkg/tool"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 	"github.com/hermes-runtime/hermes/services/worker/app"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, redisserver.IgnoreProbes(), natsserver.IgnoreClock())
+}
 
 const (
 	patience = 10 * time.Second

@@ -16,10 +16,11 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/lease/redislease"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
+	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	"github.com/hermes-runtime/hermes/services/router/internal/partition"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
 
 const (
 	renewal = 20 * time.Millisecond
