@@ -180,6 +180,19 @@ func TestAccept_RefusesWhatCannotBeAdmittedAndStoresNothing(t *testing.T) {
 	}
 }
 
+func TestAccept_RefusedMessagesNeedNoContent(t *testing.T) {
+	t.Parallel()
+	a, r := setup()
+	m := message("c", "stranger:u:2026-01-01", "")
+	m.Refusal = event.RefusedStranger
+	receipt, err := a.Accept(t.Context(), m)
+	require.NoError(t, err)
+	stored, err := event.Decode(r.msgs[0].Data)
+	require.NoError(t, err)
+	require.Equal(t, receipt.UID, stored.UID)
+	require.Equal(t, event.RefusedStranger, stored.Refusal)
+}
+
 func TestAccept_SerialisesOneChatAndNotOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,9 @@ func cleanText(m *event.Message) error {
 	if m.Quote != nil {
 		m.Quote.Text = intent.Clean(m.Quote.Text)
 	}
+	for i := range m.History {
+		m.History[i].Text = intent.Clean(m.History[i].Text)
+	}
 	return nil
 }
 
@@ -70,7 +73,7 @@ func check(m *event.Message) error {
 			Field:   "attachments",
 			Problem: fmt.Sprintf("%d, at most %d are allowed", len(m.Attachments), event.MaxAttachments),
 		}
-	case needsContent(m.Kind) && strings.TrimSpace(m.Text) == "" && len(m.Attachments) == 0:
+	case needsContent(m) && strings.TrimSpace(m.Text) == "" && len(m.Attachments) == 0:
 		return &InvalidError{Field: "text", Problem: "has no content"}
 	}
 	if err := checkStrings(m); err != nil {
@@ -82,8 +85,10 @@ func check(m *event.Message) error {
 	return nil
 }
 
-// needsContent: the other kinds mean something without words.
-func needsContent(k event.Kind) bool { return k == event.KindMessage || k == event.KindCommand }
+// needsContent: the other kinds mean something without words, and of what a door refuses nothing is kept.
+func needsContent(m *event.Message) bool {
+	return m.Refusal == "" && (m.Kind == event.KindMessage || m.Kind == event.KindCommand)
+}
 
 // checkStrings refuses strings that no database column takes. Text has been cleaned before.
 func checkStrings(m *event.Message) error {
@@ -92,13 +97,14 @@ func checkStrings(m *event.Message) error {
 		{"platform_message_id", m.PlatformMessageID},
 		{"group", m.Group},
 		{"call_id", m.CallID},
+		{"edit_version", m.EditVersion},
 		{"reply_to.chat_id", m.ReplyTo.ChatID},
 		{"reply_to.thread_id", m.ReplyTo.ThreadID},
 		{"reply_to.reply_to_message_id", m.ReplyTo.MessageID},
 	}
 	for i, a := range m.Attachments {
 		for _, f := range [...]struct{ name, value string }{
-			{"kind", a.Kind}, {"ref", a.Ref}, {"mime", a.MIME}, {"name", a.Name},
+			{"kind", a.Kind}, {"ref", a.Ref}, {"mime", a.MIME}, {"name", a.Name}, {"caption", a.Caption}, {"item_uid", a.ItemUID},
 		} {
 			fields = append(fields, struct{ name, value string }{fmt.Sprintf("attachments[%d].%s", i, f.name), f.value})
 		}

@@ -76,9 +76,15 @@ func toProto(m *Message) *eventv1.MessageEvent {
 		Group: m.Group, ItemUids: m.ItemUIDs,
 		SentAt: timeToProto(m.SentAt), ReceivedAt: timeToProto(m.ReceivedAt),
 		BusyPolicy: m.BusyPolicy, Fingerprint: m.Fingerprint, CallId: m.CallID, BlobRef: m.BlobRef,
+		Refusal: string(m.Refusal),
+	}
+	for _, t := range m.History {
+		p.History = append(p.History, &eventv1.Turn{Role: t.Role, Text: t.Text})
 	}
 	for _, a := range m.Attachments {
-		p.Attachments = append(p.Attachments, &eventv1.Attachment{Kind: a.Kind, Ref: a.Ref, Mime: a.MIME, Size: a.Size, Name: a.Name})
+		p.Attachments = append(p.Attachments, &eventv1.Attachment{
+			Kind: a.Kind, Ref: a.Ref, Mime: a.MIME, Size: a.Size, Name: a.Name, Caption: a.Caption, ItemUid: a.ItemUID,
+		})
 	}
 	if q := m.Quote; q != nil {
 		p.Quote = &eventv1.Quote{MessageId: q.MessageID, Text: q.Text, AuthorId: q.AuthorID, Own: q.Own}
@@ -98,9 +104,16 @@ func fromProto(p *eventv1.MessageEvent) *Message {
 		Group: p.GetGroup(), ItemUIDs: p.GetItemUids(),
 		SentAt: timeFromProto(p.GetSentAt()), ReceivedAt: timeFromProto(p.GetReceivedAt()),
 		BusyPolicy: p.GetBusyPolicy(), Fingerprint: p.GetFingerprint(), CallID: p.GetCallId(), BlobRef: p.GetBlobRef(),
+		Refusal: Refusal(p.GetRefusal()),
+	}
+	for _, t := range p.GetHistory() {
+		m.History = append(m.History, Turn{Role: t.GetRole(), Text: t.GetText()})
 	}
 	for _, a := range p.GetAttachments() {
-		m.Attachments = append(m.Attachments, Attachment{Kind: a.GetKind(), Ref: a.GetRef(), MIME: a.GetMime(), Size: a.GetSize(), Name: a.GetName()})
+		m.Attachments = append(m.Attachments, Attachment{
+			Kind: a.GetKind(), Ref: a.GetRef(), MIME: a.GetMime(), Size: a.GetSize(), Name: a.GetName(),
+			Caption: a.GetCaption(), ItemUID: a.GetItemUid(),
+		})
 	}
 	if q := p.GetQuote(); q != nil {
 		m.Quote = &Quote{MessageID: q.GetMessageId(), Text: q.GetText(), AuthorID: q.GetAuthorId(), Own: q.GetOwn()}

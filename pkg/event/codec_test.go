@@ -23,11 +23,12 @@ func full() *event.Message {
 		UID: event.UID("t1", src, "m1", event.KindMessage, "2"), Tenant: "t1", SessionKey: key, SKey: session.SKey("t1", key),
 		Profile: "default", RunClass: "fast", Kind: event.KindMessage, Source: src,
 		ReplyTo: event.Address{Platform: "slack", Account: "A1", ChatID: "C1", ThreadID: "t", MessageID: "m1", Extra: map[string]string{"k": "v"}},
-		Text:    "héllo", Attachments: []event.Attachment{{Kind: "image", Ref: "f", MIME: "image/png", Size: 7, Name: "a.png"}},
+		Text:    "héllo", Attachments: []event.Attachment{{Kind: "image", Ref: "f", MIME: "image/png", Size: 7, Name: "a.png", Caption: "see", ItemUID: "i1"}},
 		Quote:   &event.Quote{MessageID: "q", Text: "before", AuthorID: "b", Own: true},
 		Command: &event.Command{Name: "stop", Args: "all"}, PlatformMessageID: "m1", EditVersion: "2", Group: "g",
 		ItemUIDs: []string{"i1", "i2"}, SentAt: time.Unix(1, 2).UTC(), ReceivedAt: time.Unix(3, 4).UTC(), BusyPolicy: "queue",
 		Fingerprint: "abc", CallID: "c1", BlobRef: "b1",
+		Refusal: event.RefusedStranger, History: []event.Turn{{Role: "user", Text: "hi"}},
 	}
 }
 

@@ -68,6 +68,22 @@ type Message struct {
 	// CallID is the call or question that an action answers.
 	CallID  string `json:"call_id,omitempty"`
 	BlobRef string `json:"blob_ref,omitempty"`
+	// Refusal is why the door refuses the message: it reaches no run, and its sender is told. Empty: it is not refused.
+	Refusal Refusal `json:"refusal,omitempty"`
+	// History is the conversation so far, of clients that keep it themselves.
+	History []Turn `json:"history,omitempty"`
+}
+
+// Refusal is a reason that a door gives; the wording is the router's.
+type Refusal string
+
+// RefusedStranger: the sender is not on the channel's allow-list.
+const RefusedStranger Refusal = "stranger"
+
+// Turn is an earlier message of a conversation that the client keeps itself. Role is user, assistant or system.
+type Turn struct {
+	Role string `json:"role"`
+	Text string `json:"text"`
 }
 
 // Address is where replies go. Only the platform that made it reads Extra.
@@ -95,6 +111,10 @@ type Attachment struct {
 	// Size is in bytes, 0 if unknown.
 	Size int64  `json:"size,omitempty"`
 	Name string `json:"name,omitempty"`
+	// Caption is the text that belongs to this item of an album.
+	Caption string `json:"caption,omitempty"`
+	// ItemUID is the uid of the item in an event that was joined from several.
+	ItemUID string `json:"item_uid,omitempty"`
 }
 
 // Quote is the message that this one answers.

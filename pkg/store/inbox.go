@@ -56,15 +56,36 @@ type AdmitMessage struct {
 	Traceparent string
 	// Fresh ids, used if the session or a run is created.
 	SessionID, RunID uuid.UUID
-	// WantsRun, Wakes, Steer and Stop say what the row does to the session, see ENGINE T1 in docs/architecture.md.
+	// WantsRun, Wakes, Steer and Stop say what the row does to the session, see ENGINE T1 in docs/architecture.md. A stop
+	// wakes, so that a waiting run can end.
 	WantsRun, Wakes, Steer, Stop bool
 	// Notice, if not nil, answers the message by an outbox row in the same statement.
 	Notice *NewReply
+	// NoticeIfIdle writes the notice only if the session has no current run in this very statement: the answer to a stop
+	// that finds nothing to stop. With a current run the stop is confirmed by whoever ends the run.
+	NoticeIfIdle bool
+	// Items are the uids of the platform messages that this one was joined from; they are known from then on, see
+	// Reader.KnownItems.
+	Items []string
+	// Reset is the fence of /new: the current run and all that waits up to this row are cancelled, its owner can write
+	// nothing more, and the conversation SessionID begins. A paused session stays paused. Rows that wait without a run
+	// are covered by a cancelled run RunID. WantsRun, Wakes, Steer, Stop and NoticeIfIdle do not count beside it.
+	Reset bool
+	// Edit, if not nil, replaces the body of an earlier row that no run has been finished with; the message itself gets
+	// no row and no number.
+	Edit *InboxEdit
+}
+
+// InboxEdit is the new body of the row Seq.
+type InboxEdit struct {
+	Seq  int64
+	Body json.RawMessage
 }
 
 // Plain reports whether the message can go into the set-based form: it wants a run and does nothing else.
 func (m *AdmitMessage) Plain() bool {
-	return m.Kind == KindUser && m.WantsRun && !m.Wakes && !m.Steer && !m.Stop && m.Notice == nil && m.Group == ""
+	return m.Kind == KindUser && m.WantsRun && !m.Wakes && !m.Steer && !m.Stop && m.Notice == nil && m.Group == "" &&
+		len(m.Items) == 0 && !m.Reset && m.Edit == nil
 }
 
 // Admission is one T1: offsets and rows in one transaction.
@@ -99,6 +120,10 @@ type Admitted struct {
 	StopRun uuid.UUID
 	// OutSeq is the outbox row of the notice, 0 if there is none.
 	OutSeq int64
+	// Fenced is the run that a Reset cancelled, uuid.Nil if there was none.
+	Fenced uuid.UUID
+	// Edited: the body of the Edit is in its row; false if the row was finished with. Of an Edit nothing else is set.
+	Edited bool
 }
 
 // Inbox admits messages.

@@ -109,6 +109,11 @@ type Outbox interface {
 	RecordPart(ctx context.Context, p PartSent) error
 	// RetryDelivery gives the row back until after. maybe: the attempt may have reached the platform. ErrFenced: the claim was lost.
 	RetryDelivery(ctx context.Context, skey string, outSeq int64, sender string, after time.Duration, maybe bool) error
+	// NotePreview records a message that shows a run while it is being written; egress is the process that edits it.
+	// Previews returns them, oldest first, ForgetPreviews removes them once the final text is sent. They are hints.
+	NotePreview(ctx context.Context, skey string, runID uuid.UUID, platformID, egress string) error
+	Previews(ctx context.Context, skey string, runID uuid.UUID) (platformIDs []string, err error)
+	ForgetPreviews(ctx context.Context, skey string, runID uuid.UUID) error
 	// MarkDeliveries settles rows whoever claimed them; rows that are settled are skipped. Returns the sessions whose
 	// position moved: OutSeq > OutSent means that a later row waits.
 	MarkDeliveries(ctx context.Context, marks []Mark) ([]Marked, error)

@@ -26,6 +26,7 @@ type ClaimRequest struct {
 // InboxRow is an inbox row that a run may take.
 type InboxRow struct {
 	Seq         int64
+	UID         string
 	Kind        InboxKind
 	Body        json.RawMessage
 	Group       string
@@ -79,6 +80,34 @@ type Signals struct {
 type CheckpointResult struct {
 	Signals
 	Err error
+}
+
+// HandoverResult answers the Checkpoint of the same index. Err is nil or ErrFenced.
+type HandoverResult struct {
+	// Gen is that of the queued run.
+	Gen int64
+	Err error
+}
+
+// QueuedStop is the cancelled form for a stopped run that nobody has claimed: no slot is needed to end it.
+type QueuedStop struct {
+	SKey  string
+	Gen   int64
+	RunID uuid.UUID
+	// From and To are the inbox range that the run covers.
+	From, To int64
+	Replies  []NewReply
+	// NextRunID becomes the run of the messages that wait behind To.
+	NextRunID       uuid.UUID
+	NextTraceparent string
+}
+
+// StopState is what the session says about a run in hand.
+type StopState struct {
+	// StopRun is the run that somebody wants to end, uuid.Nil if there is none.
+	StopRun uuid.UUID
+	// Held: the fence is still valid. If it is not, nothing else is set.
+	Held bool
 }
 
 // Finish is T4: the end of a run, the reply and the next run in one statement.
@@ -135,6 +164,15 @@ type Runs interface {
 	Checkpoint(ctx context.Context, cps []Checkpoint) ([]CheckpointResult, error)
 	// Finish is T4, durable on return.
 	Finish(ctx context.Context, fins []Finish) ([]FinishResult, error)
+	// Handover is T5: a checkpoint that gives the run back. It is queued under the next generation, for another worker;
+	// attempts are not counted. Durable on return. Repeating one that was committed is ErrFenced.
+	Handover(ctx context.Context, cps []Checkpoint) ([]HandoverResult, error)
+	// StopQueued ends a run that is queued and stopped, durable on return. Outcome FinishFenced: a worker has claimed it
+	// meanwhile and ends it itself, or an earlier try was committed.
+	StopQueued(ctx context.Context, s QueuedStop) (FinishResult, error)
+	// Stops tells of runs in hand whether they are stopped or lost; result[i] belongs to fences[i]. It is a read: what it
+	// tells may be old by the time it is used, but a fence that was lost is never valid again.
+	Stops(ctx context.Context, fences []Fence) ([]StopState, error)
 	// Heartbeat notes that a worker lives, every 5 s.
 	Heartbeat(ctx context.Context, w WorkerBeat) error
 }

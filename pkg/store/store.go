@@ -134,6 +134,12 @@ type Reader interface {
 	RunReplies(ctx context.Context, id uuid.UUID) ([]Reply, error)
 	// Submission tells what became of an accepted message. ErrNotFound: not admitted (yet).
 	Submission(ctx context.Context, skey, msgUID string) (Submission, error)
+	// InboxAfter returns the rows of a session behind seq, in order.
+	InboxAfter(ctx context.Context, skey string, seq int64) ([]InboxRow, error)
+	// FindInbox returns the row of a platform message: the one with that uid, or the one that it was joined into.
+	FindInbox(ctx context.Context, skey, uid string) (InboxRow, error)
+	// KnownItems returns those of the uids that an admitted message was joined from, or that were admitted by themselves.
+	KnownItems(ctx context.Context, skey string, uids []string) ([]string, error)
 }
 
 // Submission is an admitted message and what answers it.
@@ -156,6 +162,7 @@ type Store interface {
 	Outbox
 	Sweep
 	Reader
+	Aliases
 	// Ready reports whether the store answers now.
 	Ready(ctx context.Context) error
 	Close()

@@ -58,6 +58,10 @@ func (s *Store) checkFinishKeys(f *store.Finish) error {
 	if !r.holds(f.Fence) || r.stopped(f) {
 		return nil
 	}
+	return s.checkEndingKeys(r, f)
+}
+
+func (s *Store) checkEndingKeys(r *sessionRow, f *store.Finish) error {
 	var c checker
 	if _, used := s.runs[f.NextRunID]; r.WantSeq > f.To && (used || f.NextRunID == uuid.Nil) {
 		c.reject("next run id", "not fresh")
@@ -82,20 +86,54 @@ func (s *Store) finish(f *store.Finish, now time.Time) store.FinishResult {
 	if r.stopped(f) {
 		return store.FinishResult{Outcome: store.FinishStopped}
 	}
+	return s.end(r, f, now)
+}
+
+// StopQueued implements store.Runs: t4_stop_queued. The run keeps no owner, so that no worker takes it for its own.
+func (s *Store) StopQueued(ctx context.Context, q store.QueuedStop) (store.FinishResult, error) {
+	if err := alive(ctx); err != nil {
+		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
+	}
+	f := store.Finish{
+		Fence: store.Fence{SKey: q.SKey, Gen: q.Gen, RunID: q.RunID}, From: q.From, To: q.To, State: store.RunCancelled,
+		Replies: q.Replies, NextRunID: q.NextRunID, NextTraceparent: q.NextTraceparent,
+	}
+	if err := checkFinishes([]store.Finish{f}); err != nil {
+		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.sessions[q.SKey]
+	if r == nil || !r.claimable(f.Fence) || r.StopRun != q.RunID {
+		return store.FinishResult{Outcome: store.FinishFenced}, nil
+	}
+	if err := s.checkEndingKeys(r, &f); err != nil {
+		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
+	}
+	return s.end(r, &f, s.tick()), nil
+}
+
+// end writes what a finish brings.
+func (s *Store) end(r *sessionRow, f *store.Finish, now time.Time) store.FinishResult {
 	run := s.runs[f.RunID]
 	s.record(r, run, f.RunGen, f.Messages)
-	if f.State == store.RunCancelled {
-		run.closeCalls()
-	}
-	run.State, run.Owner, run.Error, run.Usage = f.State, f.Owner, f.Error, cloneJSON(f.Usage)
-	run.FromSeq, run.ToSeq, run.EndedAt = f.From, f.To, now
-	r.final = append(r.final, run)
-
+	run.Error, run.Usage = f.Error, cloneJSON(f.Usage)
+	r.close(run, f, now)
 	s.release(r, f, now)
 	first := s.reply(r, run, f.Replies, run.traceparent, now)
 	return store.FinishResult{
 		Known: true, Gen: r.Gen, RunID: r.RunID, FirstOut: first, Settled: r.OutSent == r.OutSeq,
 	}
+}
+
+// close gives the run its final state and range.
+func (r *sessionRow) close(run *runRow, f *store.Finish, now time.Time) {
+	if f.State == store.RunCancelled {
+		run.closeCalls()
+	}
+	run.State, run.Owner = f.State, f.Owner
+	run.FromSeq, run.ToSeq, run.EndedAt = f.From, f.To, now
+	r.final = append(r.final, run)
 }
 
 // stopped reports whether a stop came before a finish that is not the cancelled form.

@@ -96,9 +96,13 @@ func checkAdmission(a *store.Admission) error {
 	for i := range a.Messages {
 		m := &a.Messages[i]
 		c.text("message", m.SKey, m.Tenant, m.SessionKey, m.AgentID, m.RunClass, m.UID, string(m.Kind), m.Group, m.Traceparent)
+		c.text("item", m.Items...)
 		c.json("message body", m.Body)
 		if m.Notice != nil {
 			c.reply(m.Notice)
+		}
+		if m.Edit != nil {
+			c.json("edited body", m.Edit.Body)
 		}
 	}
 	for _, d := range a.Dead {
@@ -137,15 +141,18 @@ func (s *Store) checkKeys(msgs []store.AdmitMessage) error {
 	var c checker
 	for i := range msgs {
 		m := &msgs[i]
-		if s.admitted(m) || uids[key{m.SKey, m.UID}] {
+		if m.Edit != nil || s.admitted(m) || uids[key{m.SKey, m.UID}] {
 			continue
 		}
 		uids[key{m.SKey, m.UID}] = true
-		if m.WantsRun {
+		if m.WantsRun || m.Reset {
 			if _, used := s.runs[m.RunID]; used || runs[m.RunID] || m.RunID == uuid.Nil {
 				c.reject("run id", "not fresh")
 			}
 			runs[m.RunID] = true
+		}
+		if r := s.sessions[m.SKey]; m.Reset && (m.SessionID == uuid.Nil || r != nil && r.SessionID == m.SessionID) {
+			c.reject("session id", "not fresh")
 		}
 		if m.Notice != nil {
 			dkey := key{m.SKey, noticeDKey(m)}
@@ -176,7 +183,10 @@ func noticeDKey(m *store.AdmitMessage) string {
 
 // admit is t1_message: bump the session, start a run if the row wants one and none is active, store the row.
 func (s *Store) admit(m *store.AdmitMessage, now time.Time) store.Admitted {
-	if s.admitted(m) {
+	switch {
+	case m.Edit != nil:
+		return store.Admitted{Edited: s.edit(m.SKey, m.Edit)}
+	case s.admitted(m):
 		return store.Admitted{Duplicate: true}
 	}
 	r := s.sessions[m.SKey]
@@ -184,23 +194,49 @@ func (s *Store) admit(m *store.AdmitMessage, now time.Time) store.Admitted {
 		r = s.newSession(m)
 	}
 	r.LastSeq++
-	s.signal(r, m)
-	created := s.activate(r, m, now)
-	in := inboxRow{InboxRow: store.InboxRow{
-		Seq: r.LastSeq, Kind: m.Kind, Body: cloneJSON(m.Body), Group: m.Group, Traceparent: m.Traceparent,
-	}}
-	out := store.Admitted{
-		Seq: r.LastSeq, Gen: r.Gen, State: r.State, RunID: r.RunID, Created: created, Owner: r.Owner, StopRun: r.StopRun,
+	out := store.Admitted{Seq: r.LastSeq}
+	answer := m.Notice != nil
+	if m.Reset {
+		out.Fenced = s.reset(r, m, now)
+	} else {
+		answer = answer && (!m.NoticeIfIdle || r.RunID == uuid.Nil)
+		r.signal(m)
+		out.Created = s.activate(r, m, now)
 	}
-	if m.Notice != nil {
+	out.Gen, out.State, out.RunID, out.Owner, out.StopRun = r.Gen, r.State, r.RunID, r.Owner, r.StopRun
+	in := r.store(m)
+	if answer {
 		notice := *m.Notice
 		notice.DKey = noticeDKey(m)
 		out.OutSeq = s.reply(r, nil, []store.NewReply{notice}, m.Traceparent, now)
 		in.notice = r.out(out.OutSeq)
 	}
-	r.uids[m.UID] = in.Seq
-	r.inbox = append(r.inbox, in)
 	return out
+}
+
+// store appends the row of the message, which has the number LastSeq.
+func (r *sessionRow) store(m *store.AdmitMessage) *inboxRow {
+	in := &inboxRow{InboxRow: store.InboxRow{
+		Seq: r.LastSeq, UID: m.UID, Kind: m.Kind, Body: cloneJSON(m.Body), Group: m.Group, Traceparent: m.Traceparent,
+	}}
+	r.inbox = append(r.inbox, in)
+	r.uids[m.UID] = in.Seq
+	for _, uid := range m.Items {
+		if _, known := r.items[uid]; !known {
+			r.items[uid] = in.Seq
+		}
+	}
+	return in
+}
+
+// edit replaces the body of a row that no run has been finished with. Its run, which may have read it, goes on.
+func (s *Store) edit(skey string, e *store.InboxEdit) bool {
+	r := s.sessions[skey]
+	if r == nil || e.Seq <= r.DoneSeq || e.Seq < 1 || e.Seq > r.LastSeq {
+		return false
+	}
+	r.inbox[e.Seq-1].Body = cloneJSON(e.Body)
+	return true
 }
 
 func (s *Store) newSession(m *store.AdmitMessage) *sessionRow {
@@ -214,6 +250,7 @@ func (s *Store) newSession(m *store.AdmitMessage) *sessionRow {
 			Partition: session.Partition(m.SKey), AgentID: m.AgentID, RunClass: class, State: store.Idle,
 		},
 		uids:     map[string]int64{},
+		items:    map[string]int64{},
 		dkeys:    map[string]struct{}{},
 		history:  map[uuid.UUID][]*store.Message{},
 		messages: map[messageKey]struct{}{},
@@ -224,11 +261,11 @@ func (s *Store) newSession(m *store.AdmitMessage) *sessionRow {
 
 // signal notes what the new row asks of the run that is current before it. The first row of a session finds none, and
 // the insert leaves ctl_seq alone.
-func (s *Store) signal(r *sessionRow, m *store.AdmitMessage) {
+func (r *sessionRow) signal(m *store.AdmitMessage) {
 	if m.WantsRun {
 		r.WantSeq = r.LastSeq
 	}
-	if m.Wakes {
+	if m.Wakes || m.Stop {
 		r.WakeSeq = r.LastSeq
 	}
 	if (m.Steer || m.Stop) && r.LastSeq > 1 {
@@ -239,10 +276,11 @@ func (s *Store) signal(r *sessionRow, m *store.AdmitMessage) {
 	}
 }
 
-// activate queues an idle session that is wanted and a waiting one that is woken; created says that it made a run.
+// activate queues an idle session that is wanted and a waiting one that is woken, as it is by a stop; created says that
+// it made a run.
 func (s *Store) activate(r *sessionRow, m *store.AdmitMessage, now time.Time) (created bool) {
 	wanted := r.State == store.Idle && m.WantsRun
-	woken := r.State == store.Waiting && m.Wakes
+	woken := r.State == store.Waiting && (m.Wakes || m.Stop)
 	if !wanted && !woken {
 		return false
 	}

@@ -36,6 +36,8 @@ type Store struct {
 	offsets    map[int]store.Offset
 	dead       map[uuid.UUID]store.DeadLetter
 	workers    map[string]store.WorkerBeat
+	aliases    aliases
+	previews   map[previewKey][]preview
 	partitions [session.Partitions]partition
 	due        dueHeap
 }
@@ -59,6 +61,8 @@ func New(opts ...Option) *Store {
 		offsets:  map[int]store.Offset{},
 		dead:     map[uuid.UUID]store.DeadLetter{},
 		workers:  map[string]store.WorkerBeat{},
+		aliases:  aliases{canonical: map[store.Address]string{}, leads: map[store.Address]struct{}{}},
+		previews: map[previewKey][]preview{},
 	}
 	for _, o := range opts {
 		o(s)

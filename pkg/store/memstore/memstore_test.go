@@ -40,9 +40,17 @@ func TestStore_Conformance(t *testing.T) {
 		clock := newClock()
 		s := New(WithClock(clock.Now))
 		return storetest.Backend{
-			Store:       s,
-			Advance:     func(_ testing.TB, d time.Duration) { clock.Move(d) },
-			TakeOver:    func(_ testing.TB, skey string) { s.takeOver(skey) },
+			Store:    s,
+			Advance:  func(_ testing.TB, d time.Duration) { clock.Move(d) },
+			TakeOver: func(_ testing.TB, skey string) { s.takeOver(skey) },
+			Suspend:  func(_ testing.TB, skey string, to store.SessionState) { s.suspend(skey, to) },
+			Conversations: func(_ testing.TB, skey string) []storetest.Conversation {
+				var out []storetest.Conversation
+				for _, c := range s.Conversations(skey) {
+					out = append(out, storetest.Conversation(c))
+				}
+				return out
+			},
 			ToolCalls:   func(_ testing.TB, runID uuid.UUID) []store.ToolCall { return s.runs[runID].calls },
 			DeadLetters: func(testing.TB) []store.DeadLetter { return s.DeadLetters() },
 			Workers:     func(testing.TB) []store.WorkerBeat { return s.Workers() },
@@ -55,12 +63,8 @@ func (s *Store) takeOver(skey string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.sessions[skey]
-	r.Gen++
-	r.Owner = ""
 	r.Attempt++
-	s.move(r, store.Queued, s.tick())
-	run := s.runs[r.RunID]
-	run.State, run.Owner, run.LastGen = store.RunQueued, "", r.Gen
+	s.requeue(r, s.tick())
 }
 
 func admit(t *testing.T, s *Store, msgs ...store.AdmitMessage) []store.Admitted {
@@ -76,13 +80,17 @@ func message(skey, uid string) store.AdmitMessage {
 	}
 }
 
-// suspend is T7, which the port does not have: the running run waits, or the session is paused.
+// suspend is T7, or the operator's pause, which the port does not have.
 func (s *Store) suspend(skey string, to store.SessionState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := s.sessions[skey]
 	r.Gen++
 	r.Owner = ""
 	s.move(r, to, s.tick())
-	s.runs[r.RunID].State = store.RunWaiting
+	if run := s.runs[r.RunID]; run != nil {
+		run.State, run.Owner, run.LastGen = store.RunWaiting, "", r.Gen
+	}
 }
 
 func running(t *testing.T, s *Store) store.Claimed {

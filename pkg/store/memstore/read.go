@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -91,9 +92,46 @@ func (s *Store) Submission(ctx context.Context, skey, msgUID string) (store.Subm
 	return out, nil
 }
 
+// InboxAfter implements store.Reader.
+func (s *Store) InboxAfter(ctx context.Context, skey string, seq int64) ([]store.InboxRow, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read inbox: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r := s.sessions[skey]; r != nil {
+		return r.behind(seq), nil
+	}
+	return nil, nil
+}
+
+// FindInbox implements store.Reader.
+func (s *Store) FindInbox(ctx context.Context, skey, uid string) (store.InboxRow, error) {
+	if err := alive(ctx); err != nil {
+		return store.InboxRow{}, fmt.Errorf("find inbox row: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if in := s.sessions[skey].find(uid); in != nil {
+		return in.InboxRow, nil
+	}
+	return store.InboxRow{}, fmt.Errorf("find inbox row: %w", store.ErrNotFound)
+}
+
+// KnownItems implements store.Reader.
+func (s *Store) KnownItems(ctx context.Context, skey string, uids []string) ([]string, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("read known items: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.sessions[skey]
+	return slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return r.find(uid) == nil }), nil
+}
+
 // answering returns the run that takes the row: the one that took it out of its place, or the final run whose range
 // holds it, or the current one if it has stored that it takes it.
-func (s *Store) answering(r *sessionRow, in inboxRow) *runRow {
+func (s *Store) answering(r *sessionRow, in *inboxRow) *runRow {
 	if in.RunID != uuid.Nil {
 		return s.runs[in.RunID]
 	}

@@ -15,8 +15,10 @@ import (
 type sessionRow struct {
 	store.Session
 	// inbox[i] has seq i+1, outbox[i] out_seq i+1: rows are never deleted.
-	inbox  []inboxRow
-	uids   map[string]int64
+	inbox []*inboxRow
+	uids  map[string]int64
+	// items holds the seq of the row that an item was joined into.
+	items  map[string]int64
 	outbox []*outRow
 	dkeys  map[string]struct{}
 	// history holds branch 0 of each conversation in order, messages the keys of all messages.
@@ -24,6 +26,8 @@ type sessionRow struct {
 	messages map[messageKey]struct{}
 	// final holds the ended runs in the order of their ends, which is that of their ranges.
 	final []*runRow
+	// conversations holds those that have a row: all that ended and, after the first end, the current one.
+	conversations []Conversation
 	// ticket is the place in the partition's queue, 0 unless queued.
 	ticket int64
 }
@@ -63,11 +67,26 @@ func (r *sessionRow) out(outSeq int64) *outRow {
 	return r.outbox[outSeq-1]
 }
 
-// waiting returns the inbox rows above done_seq.
-func (r *sessionRow) waiting() []store.InboxRow {
-	done := min(r.DoneSeq, int64(len(r.inbox)))
-	rows := make([]store.InboxRow, 0, int64(len(r.inbox))-done)
-	for _, in := range r.inbox[done:] {
+// find returns the row with that uid, or the one that a message with that uid was joined into; nil if there is none.
+func (r *sessionRow) find(uid string) *inboxRow {
+	if r == nil {
+		return nil
+	}
+	seq, ok := r.uids[uid]
+	if !ok {
+		seq, ok = r.items[uid]
+	}
+	if !ok {
+		return nil
+	}
+	return r.inbox[seq-1]
+}
+
+// behind returns the inbox rows above seq.
+func (r *sessionRow) behind(seq int64) []store.InboxRow {
+	seq = min(max(0, seq), int64(len(r.inbox)))
+	rows := make([]store.InboxRow, 0, int64(len(r.inbox))-seq)
+	for _, in := range r.inbox[seq:] {
 		rows = append(rows, in.InboxRow)
 	}
 	return rows

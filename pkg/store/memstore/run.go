@@ -56,7 +56,7 @@ func (s *Store) claim(q store.ClaimRequest, now time.Time) (store.Claimed, bool)
 		Fence: q.Fence, Tenant: r.Tenant, SessionID: r.SessionID, AgentID: r.AgentID,
 		DoneSeq: r.DoneSeq, LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun,
 		Attempt: r.Attempt, FirstGen: run.FirstGen, Attempts: run.Attempts, Pins: run.pins, OutSeq: r.OutSeq,
-		Inbox: r.waiting(), ToolCalls: slices.Clone(run.calls),
+		Inbox: r.behind(r.DoneSeq), ToolCalls: slices.Clone(run.calls),
 	}, true
 }
 
@@ -66,8 +66,49 @@ func (r *sessionRow) claimable(f store.Fence) bool {
 
 // Checkpoint implements store.Runs.
 func (s *Store) Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store.CheckpointResult, error) {
-	if err := alive(ctx); err != nil {
+	if err := checkCheckpoints(ctx, cps); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	out := make([]store.CheckpointResult, len(cps))
+	for i := range cps {
+		out[i] = s.checkpoint(&cps[i], now)
+	}
+	return out, nil
+}
+
+// Handover implements store.Runs: t5, a checkpoint that queues the run under the next generation.
+func (s *Store) Handover(ctx context.Context, cps []store.Checkpoint) ([]store.HandoverResult, error) {
+	if err := checkCheckpoints(ctx, cps); err != nil {
+		return nil, fmt.Errorf("hand over: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	out := make([]store.HandoverResult, len(cps))
+	for i := range cps {
+		if out[i].Err = s.checkpoint(&cps[i], now).Err; out[i].Err == nil {
+			out[i].Gen = s.requeue(s.sessions[cps[i].SKey], now)
+		}
+	}
+	return out, nil
+}
+
+// requeue takes the current run from its owner and returns the generation under which it is queued.
+func (s *Store) requeue(r *sessionRow, now time.Time) int64 {
+	r.Gen++
+	r.Owner = ""
+	s.move(r, store.Queued, now)
+	run := s.runs[r.RunID]
+	run.State, run.Owner, run.LastGen = store.RunQueued, "", r.Gen
+	return r.Gen
+}
+
+func checkCheckpoints(ctx context.Context, cps []store.Checkpoint) error {
+	if err := alive(ctx); err != nil {
+		return err
 	}
 	var c checker
 	for i := range cps {
@@ -78,17 +119,7 @@ func (s *Store) Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store
 			c.json("tool result", call.Result)
 		}
 	}
-	if c.err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", c.err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.tick()
-	out := make([]store.CheckpointResult, len(cps))
-	for i := range cps {
-		out[i] = s.checkpoint(&cps[i], now)
-	}
-	return out, nil
+	return c.err
 }
 
 // checkpoint is t3.

@@ -67,7 +67,10 @@ func deal(msgs []store.AdmitMessage) []wave {
 }
 
 func (t *t1) queue(b *pgx.Batch) {
-	t.results = slices.Repeat([]store.Admitted{{Duplicate: true}}, len(t.Messages))
+	// What a statement does not answer: a row that is there already, an edit that finds none.
+	t.results = column(t.Messages, func(m *store.AdmitMessage) store.Admitted {
+		return store.Admitted{Duplicate: m.Edit == nil}
+	})
 	if len(t.Offsets) > 0 {
 		b.Queue(dbgen.AdmitOffsets, spread(offsetParams(t.Offsets))...)
 	}
@@ -82,11 +85,16 @@ func (t *t1) queue(b *pgx.Batch) {
 	}
 }
 
-// statements counts those that write rows of sessions.
+// statements counts those that lock rows of sessions. A reset is two.
 func (t *t1) statements() int {
 	n := 0
 	for _, w := range t.waves {
 		n += min(1, len(w.plain)) + len(w.odd)
+		for _, i := range w.odd {
+			if t.Messages[i].Reset {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -103,7 +111,25 @@ func (t *t1) queueWave(b *pgx.Batch, w wave) {
 		})
 	}
 	for _, i := range w.odd {
-		queue(b, dbgen.AdmitMessage, admitMessageParams(&t.Messages[i], t.notices[i]), func(r dbgen.AdmitMessageRow) {
+		t.queueOdd(b, i)
+	}
+}
+
+func (t *t1) queueOdd(b *pgx.Batch, i int) {
+	m := &t.Messages[i]
+	switch {
+	case m.Edit != nil:
+		edit := dbgen.AdmitEditParams{Skey: m.SKey, Seq: m.Edit.Seq, Body: jsonb(m.Edit.Body)}
+		queue(b, dbgen.AdmitEdit, edit, func(dbgen.AdmitEditRow) { t.results[i] = store.Admitted{Edited: true} })
+	case m.Reset:
+		b.Queue(dbgen.EnsureSession, spread(ensureSessionParams(m))...)
+		queue(b, dbgen.AdmitReset, admitResetParams(m, t.notices[i]), func(r dbgen.AdmitResetRow) {
+			t.results[i] = store.Admitted{
+				Seq: r.LastSeq, Gen: r.Gen, State: store.SessionState(r.State), OutSeq: r.NoticeSeq, Fenced: r.OldRun.UUID,
+			}
+		})
+	default:
+		queue(b, dbgen.AdmitMessage, admitMessageParams(m, t.notices[i]), func(r dbgen.AdmitMessageRow) {
 			t.results[i] = admitted(r)
 		})
 	}
@@ -148,10 +174,30 @@ func admitMessageParams(m *store.AdmitMessage, notice []byte) dbgen.AdmitMessage
 		Skey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: m.SessionID, Part: partition(m),
 		AgentID: m.AgentID, RunClass: runClass(m), Uid: m.UID, Kind: string(m.Kind), Body: jsonb(m.Body), Grp: m.Group,
 		StreamSeq: m.StreamSeq, Traceparent: m.Traceparent, RunID: m.RunID,
-		WantsRun: m.WantsRun, Wakes: m.Wakes, Steer: m.Steer, Stop: m.Stop,
-		Notice: notice, NoticeRead: m.Notice != nil && m.Notice.Read,
+		WantsRun: m.WantsRun, Wakes: m.Wakes || m.Stop, Steer: m.Steer, Stop: m.Stop, Items: items(m),
+		Notice: notice, NoticeRead: noticeRead(m), NoticeIfIdle: m.NoticeIfIdle,
 	}
 }
+
+func ensureSessionParams(m *store.AdmitMessage) dbgen.EnsureSessionParams {
+	return dbgen.EnsureSessionParams{
+		Skey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: m.SessionID, Part: partition(m),
+		AgentID: m.AgentID, RunClass: runClass(m),
+	}
+}
+
+func admitResetParams(m *store.AdmitMessage, notice []byte) dbgen.AdmitResetParams {
+	return dbgen.AdmitResetParams{
+		Skey: m.SKey, SessionID: m.SessionID, RunID: m.RunID, Uid: m.UID, Kind: string(m.Kind), Body: jsonb(m.Body),
+		Grp: m.Group, StreamSeq: m.StreamSeq, Traceparent: m.Traceparent, Items: items(m),
+		Notice: notice, NoticeRead: noticeRead(m),
+	}
+}
+
+// items is never nil, for that would be a NULL array.
+func items(m *store.AdmitMessage) []string { return append([]string{}, m.Items...) }
+
+func noticeRead(m *store.AdmitMessage) bool { return m.Notice != nil && m.Notice.Read }
 
 func partition(m *store.AdmitMessage) int16 { return int16(session.Partition(m.SKey)) }
 

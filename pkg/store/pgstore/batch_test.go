@@ -58,6 +58,23 @@ func TestCheckpoint_PoisonDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 }
 
+func TestHandover_PoisonDoesNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t))
+	runs := running(t, s, 3)
+	cps := make([]store.Checkpoint, len(runs))
+	for i, content := range []string{`{"n":0}`, poison, `{"n":2}`} {
+		cps[i] = store.Checkpoint{Fence: runs[i].Fence, RunGen: runs[i].FirstGen, Messages: said(1, content)}
+	}
+	_, err := s.Handover(t.Context(), cps)
+	require.ErrorIs(t, err, store.ErrRejected)
+	for i, want := range []store.RunState{store.RunQueued, store.RunRunning, store.RunQueued} {
+		got, err := s.Run(t.Context(), runs[i].RunID)
+		require.NoError(t, err)
+		require.Equal(t, want, got.State, "run %d", i)
+	}
+}
+
 func TestFinish_PoisonDoesNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
 	s := open(t, database(t))

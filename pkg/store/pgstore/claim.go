@@ -46,7 +46,7 @@ func queueClaim(b *pgx.Batch, reqs []store.ClaimRequest, found *claims) {
 	inbox := dbgen.ClaimedInboxParams{Skeys: claim.Skeys, Owners: claim.Owners}
 	queue(b, dbgen.ClaimedInbox, inbox, func(r dbgen.ClaimedInboxRow) {
 		found.inbox[r.Skey] = append(found.inbox[r.Skey], store.InboxRow{
-			Seq: r.Seq, Kind: store.InboxKind(r.Kind), Body: r.Body, Group: r.Grp.String, RunID: r.RunID.UUID,
+			Seq: r.Seq, UID: r.MsgUid, Kind: store.InboxKind(r.Kind), Body: r.Body, Group: r.Grp.String, RunID: r.RunID.UUID,
 			Traceparent: r.Traceparent.String,
 		})
 	})

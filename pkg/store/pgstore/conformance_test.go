@@ -29,7 +29,7 @@ func TestStore_Conformance(t *testing.T) {
 		b.empty(t)
 		return storetest.Backend{
 			Store: b.store, Advance: b.advance, TakeOver: b.takeOver,
-			ToolCalls: b.toolCalls, DeadLetters: b.deadLetters, Workers: b.workers,
+			Suspend: b.suspend, Conversations: b.conversations, ToolCalls: b.toolCalls, DeadLetters: b.deadLetters, Workers: b.workers,
 		}
 	})
 }
@@ -64,6 +64,20 @@ func (b backend) takeOver(tb testing.TB, skey string) {
 			where skey = $1 returning run_id, gen
 		)
 		update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = s.run_id`, skey)
+}
+
+func (b backend) suspend(tb testing.TB, skey string, to store.SessionState) {
+	tb.Helper()
+	exec(tb, b.conn, `with s as (
+			update sessions set gen = gen + 1, owner = null, state = $2 where skey = $1 returning run_id, gen
+		)
+		update runs set state = 'waiting', owner = null, last_gen = s.gen from s where runs.run_id = s.run_id`, skey, string(to))
+}
+
+func (b backend) conversations(tb testing.TB, skey string) []storetest.Conversation {
+	tb.Helper()
+	return collect[storetest.Conversation](tb, b.conn, `select session_id, ended_at is not null, coalesce(end_reason, '')
+		from conversations where skey = $1 order by started_at`, skey)
 }
 
 func (b backend) toolCalls(tb testing.TB, runID uuid.UUID) []store.ToolCall {

@@ -31,7 +31,7 @@ func (s *Store) Finish(ctx context.Context, fins []store.Finish) ([]store.Finish
 	for i := range params {
 		key := finishKey{params[i].Skey, params[i].Owner}
 		if row, ok := done[key]; ok {
-			results[i] = finished(&fins[i], row)
+			results[i] = finished(fins[i].Replies, row)
 			delete(done, key) // the same one twice: the other was not the one that was written
 			continue
 		}
@@ -84,7 +84,7 @@ func (s *Store) finish(ctx context.Context, f *store.Finish, p dbgen.FinishParam
 		return store.FinishResult{}, err
 	}
 	if len(rows) == 1 {
-		return finished(f, rows[0]), nil
+		return finished(f.Replies, rows[0]), nil
 	}
 	// A statement of its own: this one sees what the other may have waited for.
 	why, err := bounded(ctx, s.queries.FinishState, dbgen.FinishStateParams{
@@ -102,11 +102,33 @@ func (s *Store) finish(ctx context.Context, f *store.Finish, p dbgen.FinishParam
 	}
 }
 
-func finished(f *store.Finish, r dbgen.FinishRow) store.FinishResult {
+// StopQueued implements store.Runs.
+func (s *Store) StopQueued(ctx context.Context, q store.QueuedStop) (store.FinishResult, error) {
+	replies, err := repliesJSON(q.Replies)
+	if err != nil {
+		return store.FinishResult{}, wrap("stop queued run", err)
+	}
+	params := dbgen.StopQueuedParams{
+		Skey: q.SKey, Gen: q.Gen, RunID: q.RunID, FromSeq: q.From, Upto: q.To, Replies: replies, Settled: allRead(q.Replies),
+		NextRunID: q.NextRunID, NextTraceparent: q.NextTraceparent,
+	}
+	result := store.FinishResult{Outcome: store.FinishFenced}
+	err = send(ctx, s.sync, "stop queued run", func(b *pgx.Batch) {
+		queue(b, dbgen.StopQueued, params, func(r dbgen.StopQueuedRow) {
+			result = finished(q.Replies, dbgen.FinishRow(r))
+		})
+	})
+	if err != nil {
+		return store.FinishResult{}, err
+	}
+	return result, nil
+}
+
+func finished(replies []store.NewReply, r dbgen.FinishRow) store.FinishResult {
 	out := store.FinishResult{
 		Outcome: store.Finished, Known: true, Gen: r.Gen, RunID: r.RunID.UUID, Settled: r.OutSent == r.OutSeq,
 	}
-	if n := int64(len(f.Replies)); n > 0 {
+	if n := int64(len(replies)); n > 0 {
 		out.FirstOut = r.OutSeq - n + 1
 	}
 	return out

@@ -20,7 +20,7 @@ func TestMigrate_RepeatedChangesNothing(t *testing.T) {
 
 	pending, err := pgstore.Pending(t.Context(), cfg)
 	require.NoError(t, err)
-	require.Equal(t, []int64{1}, pending)
+	require.Equal(t, []int64{1, 2}, pending)
 	require.Zero(t, scan[int](t, conn, objects), "asking changes nothing")
 
 	require.NoError(t, pgstore.Migrate(t.Context(), cfg))
@@ -69,7 +69,10 @@ func TestOpen_WritesNothing(t *testing.T) {
 	url := database(t)
 	open(t, url)
 	conn := connect(t, url)
-	for _, table := range []string{"sessions", "inbox", "runs", "messages", "tool_calls", "outbox", "dead_letters"} {
+	for _, table := range []string{
+		"sessions", "inbox", "runs", "messages", "tool_calls", "outbox", "dead_letters",
+		"inbox_items", "conversations", "aliases", "previews",
+	} {
 		require.Zero(t, scan[int](t, conn, "select count(*) from "+table), table)
 	}
 }

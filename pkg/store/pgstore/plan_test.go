@@ -46,6 +46,8 @@ func lookup() map[string][]string {
 		"sessions_pkey": {"(skey ="}, "runs_pkey": {"(run_id ="}, "runs_session_idx": {"(skey ="}, "tool_calls_pkey": {"(run_id ="},
 		"inbox_pkey": {"(skey =", "(seq "}, "inbox_msg_uid_skey_key": {"(msg_uid ="},
 		"messages_pkey": {"(skey =", "(run_gen ="}, "messages_conversation_idx": {"(skey =", "(session_id ="},
+		"inbox_items_pkey": {"(skey =", "(item_uid ="}, "previews_pkey": {"(skey =", "(run_id ="},
+		"aliases_pkey": {"(tenant =", "(platform =", "(account =", "(id ="}, "aliases_canonical_idx": {"(canonical ="},
 		"outbox_pkey": {"(skey =", "(out_seq ="}, "outbox_dkey_skey_key": {"(dkey "},
 	}
 }
@@ -64,6 +66,12 @@ func TestHotStatements_LookUpEveryRowByItsKey(t *testing.T) {
 		select 's' || n % 100, n / 100, 0, 1, gen_random_uuid(), gen_random_uuid(), 'user' from generate_series(100, 6000) n`)
 	exec(t, conn, `insert into outbox (skey, out_seq, dkey, platform)
 		select 's' || n % 100, n / 100, md5(n::text), 'test' from generate_series(100, 6000) n`)
+	exec(t, conn, `insert into inbox_items (skey, item_uid, seq)
+		select 's' || n % 100, md5(n::text), n / 100 from generate_series(100, 6000) n`)
+	exec(t, conn, `insert into aliases (tenant, platform, account, id, canonical)
+		select 't', 'p', 'a' || n % 3, n, n % 100 from generate_series(1, 6000) n`)
+	exec(t, conn, `insert into previews (skey, run_id, platform_id, egress)
+		select 's' || n % 100, gen_random_uuid(), n, 'e' from generate_series(1, 6000) n`)
 	requireLookups(t, conn, "grown tables without statistics")
 	exec(t, conn, "analyze")
 	requireLookups(t, conn, "grown tables")
@@ -73,6 +81,10 @@ func requireLookups(t *testing.T, conn *pgx.Conn, state string) {
 	t.Helper()
 	for name, sql := range map[string]string{
 		"AdmitBatch": dbgen.AdmitBatch, "AdmitMessage": dbgen.AdmitMessage, "LockSessions": dbgen.LockSessions,
+		"AdmitReset": dbgen.AdmitReset, "AdmitEdit": dbgen.AdmitEdit, "Handover": dbgen.Handover, "StopQueued": dbgen.StopQueued,
+		"InboxAfter": dbgen.InboxAfter, "FindInbox": dbgen.FindInbox, "KnownItems": dbgen.KnownItems,
+		"ResolveAliases": dbgen.ResolveAliases, "LearnAlias": dbgen.LearnAlias, "Stops": dbgen.Stops,
+		"Previews": dbgen.Previews, "ForgetPreviews": dbgen.ForgetPreviews,
 		"ClaimBatch": dbgen.ClaimBatch, "ClaimedInbox": dbgen.ClaimedInbox, "ClaimedToolCalls": dbgen.ClaimedToolCalls,
 		"Checkpoint": dbgen.Checkpoint, "FinishBatch": dbgen.FinishBatch, "Finish": dbgen.Finish, "FinishState": dbgen.FinishState,
 		"ClaimDeliveries": dbgen.ClaimDeliveries, "RecordPart": dbgen.RecordPart, "RetryDelivery": dbgen.RetryDelivery,
@@ -95,6 +107,10 @@ func requireLookups(t *testing.T, conn *pgx.Conn, state string) {
 	require.Contains(t, plan(t, conn, dbgen.RunMessages), "messages_pkey", state)
 	require.Contains(t, plan(t, conn, dbgen.GetSubmission), "messages_pkey", state)
 	require.Contains(t, plan(t, conn, dbgen.ClaimedInbox), "inbox_pkey", state)
+	for _, sql := range []string{dbgen.FindInbox, dbgen.KnownItems} {
+		require.Contains(t, plan(t, conn, sql), "inbox_msg_uid_skey_key", state)
+		require.Contains(t, plan(t, conn, sql), "inbox_items_pkey", state)
+	}
 }
 
 func TestSweeperStatements_UseTheSmallIndexes(t *testing.T) {

@@ -81,6 +81,37 @@ func (s *Store) Submission(ctx context.Context, skey, msgUID string) (store.Subm
 	return out, nil
 }
 
+// InboxAfter implements store.Reader.
+func (s *Store) InboxAfter(ctx context.Context, skey string, seq int64) ([]store.InboxRow, error) {
+	rows, err := bounded(ctx, s.queries.InboxAfter, dbgen.InboxAfterParams{Skey: skey, Seq: seq})
+	if err != nil {
+		return nil, wrap("read inbox", err)
+	}
+	return column(rows, inboxRow), nil
+}
+
+// FindInbox implements store.Reader.
+func (s *Store) FindInbox(ctx context.Context, skey, uid string) (store.InboxRow, error) {
+	r, err := bounded(ctx, s.queries.FindInbox, dbgen.FindInboxParams{Skey: skey, Uid: uid})
+	if err != nil {
+		return store.InboxRow{}, wrap("find inbox row", err)
+	}
+	return inboxRow((*dbgen.InboxAfterRow)(&r)), nil
+}
+
+func inboxRow(r *dbgen.InboxAfterRow) store.InboxRow {
+	return store.InboxRow{
+		Seq: r.Seq, UID: r.MsgUid, Kind: store.InboxKind(r.Kind), Body: r.Body, Group: r.Grp.String, RunID: r.RunID.UUID,
+		Traceparent: r.Traceparent.String,
+	}
+}
+
+// KnownItems implements store.Reader.
+func (s *Store) KnownItems(ctx context.Context, skey string, uids []string) ([]string, error) {
+	known, err := bounded(ctx, s.queries.KnownItems, dbgen.KnownItemsParams{Skey: skey, Uids: append([]string{}, uids...)})
+	return known, wrap("read known items", err)
+}
+
 // History implements store.Transcript.
 func (s *Store) History(ctx context.Context, skey string, sessionID uuid.UUID, limit int) ([]store.Message, error) {
 	rows, err := bounded(ctx, s.queries.History, dbgen.HistoryParams{Skey: skey, SessionID: sessionID, MaxRows: int32(max(0, limit))})

@@ -51,7 +51,8 @@ create function note() returns trigger language plpgsql as $$ begin
 	return null;
 end $$;
 create trigger note after insert or update on sessions for each statement execute function note();
-create trigger note after insert or update on outbox for each statement execute function note();`
+create trigger note after insert or update on outbox for each statement execute function note();
+create trigger note after insert on aliases for each statement execute function note();`
 
 func TestStore_OnlyAdmitAndClaimsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
@@ -96,6 +97,35 @@ func TestStore_OnlyAdmitAndClaimsDoNotWaitForTheDisk(t *testing.T) {
 	_, err = s.MarkDeliveries(t.Context(), []store.Mark{{SKey: m.SKey, OutSeq: 1, State: store.OutSent}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"mark", "on"}, ran("mark"))
+
+	again := message("a", "m2")
+	admitted, err = s.Admit(t.Context(), store.Admission{Messages: []store.AdmitMessage{again}})
+	require.NoError(t, err)
+	run = claim(t, s, m.SKey, admitted[0], "w/1")
+	ran("another turn")
+	given, err := s.Handover(t.Context(), []store.Checkpoint{{Fence: run.Fence, RunGen: run.FirstGen}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"hand over", "on"}, ran("hand over"))
+
+	stop := message("a", "m3")
+	stop.WantsRun, stop.Stop = false, true
+	_, err = s.Admit(t.Context(), store.Admission{Messages: []store.AdmitMessage{stop}})
+	require.NoError(t, err)
+	ran("stop")
+	ended, err := s.StopQueued(t.Context(), store.QueuedStop{SKey: m.SKey, Gen: given[0].Gen, RunID: run.RunID, From: 2, To: 3})
+	require.NoError(t, err)
+	require.Equal(t, store.Finished, ended.Outcome)
+	require.Equal(t, []string{"end queued run", "on"}, ran("end queued run"))
+
+	reset := message("a", "m4")
+	reset.WantsRun, reset.Reset = false, true
+	_, err = s.Admit(t.Context(), store.Admission{Messages: []store.AdmitMessage{reset}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"reset", "off"}, ran("reset"))
+
+	_, err = s.LearnAlias(t.Context(), store.Address{Tenant: "acme", ID: "new"}, "old")
+	require.NoError(t, err)
+	require.Equal(t, []string{"learn alias", "on"}, ran("learn alias"))
 }
 
 func TestStore_ConnectionsHaveTheSettingsOfTheEngine(t *testing.T) {

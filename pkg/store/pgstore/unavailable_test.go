@@ -35,6 +35,14 @@ func calls(s store.Store, run store.Claimed, m store.AdmitMessage) map[string]fu
 			_, err := s.Finish(ctx, []store.Finish{finish(run, 1)})
 			return err
 		},
+		"Handover": func(ctx context.Context) error {
+			_, err := s.Handover(ctx, []store.Checkpoint{{Fence: run.Fence, RunGen: run.FirstGen}})
+			return err
+		},
+		"StopQueued": func(ctx context.Context) error {
+			_, err := s.StopQueued(ctx, store.QueuedStop{SKey: m.SKey})
+			return err
+		},
 		"Heartbeat": func(ctx context.Context) error { return s.Heartbeat(ctx, store.WorkerBeat{WorkerID: "w"}) },
 		"ClaimDeliveries": func(ctx context.Context) error {
 			_, err := s.ClaimDeliveries(ctx, "e", []store.DeliveryClaim{{SKey: m.SKey, OutSeq: 1}})
@@ -54,8 +62,19 @@ func calls(s store.Store, run store.Claimed, m store.AdmitMessage) map[string]fu
 		"RunMessages":   func(ctx context.Context) error { _, err := s.RunMessages(ctx, run.RunID); return err },
 		"RunReplies":    func(ctx context.Context) error { _, err := s.RunReplies(ctx, run.RunID); return err },
 		"Submission":    func(ctx context.Context) error { _, err := s.Submission(ctx, m.SKey, m.UID); return err },
-		"History":       func(ctx context.Context) error { _, err := s.History(ctx, m.SKey, uuid.New(), 1); return err },
-		"Ready":         func(ctx context.Context) error { return s.Ready(ctx) },
+		"InboxAfter":    func(ctx context.Context) error { _, err := s.InboxAfter(ctx, m.SKey, 0); return err },
+		"FindInbox":     func(ctx context.Context) error { _, err := s.FindInbox(ctx, m.SKey, m.UID); return err },
+		"KnownItems":    func(ctx context.Context) error { _, err := s.KnownItems(ctx, m.SKey, []string{m.UID}); return err },
+		"ResolveAliases": func(ctx context.Context) error {
+			_, err := s.ResolveAliases(ctx, []store.Address{{ID: "1"}})
+			return err
+		},
+		"LearnAlias":     func(ctx context.Context) error { _, err := s.LearnAlias(ctx, store.Address{ID: "1"}, "2"); return err },
+		"NotePreview":    func(ctx context.Context) error { return s.NotePreview(ctx, m.SKey, run.RunID, "1", "e") },
+		"Previews":       func(ctx context.Context) error { _, err := s.Previews(ctx, m.SKey, run.RunID); return err },
+		"ForgetPreviews": func(ctx context.Context) error { return s.ForgetPreviews(ctx, m.SKey, run.RunID) },
+		"History":        func(ctx context.Context) error { _, err := s.History(ctx, m.SKey, uuid.New(), 1); return err },
+		"Ready":          func(ctx context.Context) error { return s.Ready(ctx) },
 	}
 }
 

@@ -26,11 +26,6 @@ func admitCases() []testCase {
 		{"many sessions in one batch", admitManySessions},
 		{"row that wants no run starts none", admitCovered},
 		{"steer raises ctl_seq", admitSteer},
-		{"stop of a running run names it", stopRunning},
-		{"stop of a queued run names it and leaves it queued", stopQueued},
-		{"stop of an idle session names no run", stopIdle},
-		{"second stop names the same run", stopTwice},
-		{"stop and message in one batch: the message waits", stopThenMessage},
 		{"notice answers the first message of a session", noticeFirst},
 		{"notice of an idle and of a running session", noticeNumbers},
 		{"notice keeps its own dkey", noticeDKey},
@@ -190,58 +185,6 @@ func admitSteer(t *testing.T, e *env) {
 	s := e.session(t, c)
 	require.Equal(t, []int64{2, 2, 2}, []int64{s.CtlSeq, s.WakeSeq, s.WantSeq})
 	require.Equal(t, store.Signals{LastSeq: 2, CtlSeq: 2}, e.checkpoint(t, store.Checkpoint{Fence: run.Fence, RunGen: run.FirstGen}))
-}
-
-func stopRunning(t *testing.T, e *env) {
-	c := newChat("a")
-	run := e.start(t, c, "m1")
-	require.Equal(t,
-		store.Admitted{Seq: 2, Gen: 1, State: store.Running, RunID: run.RunID, Owner: worker, StopRun: run.RunID},
-		e.admitOne(t, c.stop("m2")))
-	require.Equal(t,
-		store.Signals{LastSeq: 2, CtlSeq: 2, StopRun: run.RunID},
-		e.checkpoint(t, store.Checkpoint{Fence: run.Fence, RunGen: run.FirstGen}))
-}
-
-func stopQueued(t *testing.T, e *env) {
-	c := newChat("a")
-	first := e.admitOne(t, c.user("m1"))
-	got := e.admitOne(t, c.stop("m2"))
-	require.Equal(t, store.Admitted{Seq: 2, Gen: 1, State: store.Queued, RunID: first.RunID, StopRun: first.RunID}, got)
-	claimed := e.claim(t, c, worker)
-	require.Equal(t, first.RunID, claimed.StopRun, "the worker that claims it learns of the stop")
-	require.Equal(t, int64(2), claimed.CtlSeq)
-}
-
-func stopIdle(t *testing.T, e *env) {
-	c := newChat("a")
-	e.answer(t, c, "m1")
-	require.Equal(t, store.Admitted{Seq: 2, Gen: 2, State: store.Idle}, e.admitOne(t, c.stop("m2")))
-	require.Equal(t, store.Admitted{Seq: 1, State: store.Idle}, e.admitOne(t, newChat("b").stop("m1")))
-
-	e.admitOne(t, c.user("m3"))
-	require.Equal(t, uuid.Nil, e.claim(t, c, worker).StopRun, "a stop does not reach a later run")
-}
-
-func stopTwice(t *testing.T, e *env) {
-	c := newChat("a")
-	run := e.start(t, c, "m1")
-	e.admitOne(t, c.stop("m2"))
-	got := e.admitOne(t, c.stop("m3"))
-	require.Equal(t, run.RunID, got.StopRun)
-	require.Equal(t, int64(3), e.session(t, c).CtlSeq)
-}
-
-func stopThenMessage(t *testing.T, e *env) {
-	c := newChat("a")
-	run := e.start(t, c, "m1")
-	got := e.admit(t, c.stop("m2"), c.user("m3"))
-	require.Equal(t, []uuid.UUID{run.RunID, run.RunID}, []uuid.UUID{got[0].StopRun, got[1].StopRun})
-	require.Equal(t, run.RunID, got[1].RunID)
-
-	next := e.finish(t, cancelled(run, 2))
-	require.NotEqual(t, uuid.Nil, next.RunID)
-	require.Equal(t, uuid.Nil, e.claim(t, c, worker).StopRun)
 }
 
 func noticeFirst(t *testing.T, e *env) {

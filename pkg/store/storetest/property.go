@@ -28,14 +28,20 @@ func sessionMachine(t *testing.T, e *env) {
 			"duplicate":  m.duplicate,
 			"command":    m.command,
 			"stop":       m.stop,
+			"reset":      m.reset,
+			"edit":       m.edit,
 			"claim":      m.claim,
 			"takeover":   m.takeover,
+			"handover":   m.handover,
 			"checkpoint": m.checkpoint,
 			"finish":     m.finish,
+			"stopQueued": m.stopQueued,
 			"zombie":     m.zombie,
 			"deliver":    m.deliver,
 			"":           m.check,
 		})
+		require.Equal(rt, m.texts, e.texts(rt, m.chat))
+		e.requireTiles(rt, m.chat, m.final...)
 	})
 }
 
@@ -52,6 +58,9 @@ type machine struct {
 	zombies []store.Claimed
 	stored  int
 	history int
+	// texts are those of the inbox rows, final are the runs that have ended, in order.
+	texts []string
+	final []uuid.UUID
 }
 
 func (m *machine) admit(t *rapid.T, msg store.AdmitMessage) {
@@ -79,7 +88,11 @@ func (m *machine) admit(t *rapid.T, msg store.AdmitMessage) {
 		want.OutSeq = w.OutSeq
 	}
 	require.Equal(t, want, m.e.admitOne(t, msg))
-	m.uids = append(m.uids, msg.UID)
+	m.admitted(msg)
+}
+
+func (m *machine) admitted(msg store.AdmitMessage) {
+	m.uids, m.texts = append(m.uids, msg.UID), append(m.texts, msg.UID)
 }
 
 func (m *machine) uid() string { return fmt.Sprint("m", len(m.uids)) }
@@ -87,6 +100,38 @@ func (m *machine) uid() string { return fmt.Sprint("m", len(m.uids)) }
 func (m *machine) message(t *rapid.T) { m.admit(t, m.chat.user(m.uid())) }
 func (m *machine) command(t *rapid.T) { m.admit(t, m.chat.command(m.uid())) }
 func (m *machine) stop(t *rapid.T)    { m.admit(t, m.chat.stop(m.uid())) }
+
+// reset ends the run or, without one, covers the rows that are covered by none.
+func (m *machine) reset(t *rapid.T) {
+	msg, w := m.chat.reset(m.uid()), &m.want
+	w.LastSeq++
+	w.Gen++
+	w.OutSeq++
+	want := store.Admitted{Seq: w.LastSeq, Gen: w.Gen, State: store.Idle, OutSeq: w.OutSeq, Fenced: w.RunID}
+	switch {
+	case w.RunID != uuid.Nil:
+		m.final, w.DoneSeq = append(m.final, w.RunID), w.LastSeq
+	case w.DoneSeq < w.LastSeq-1:
+		m.final, w.DoneSeq = append(m.final, msg.RunID), w.LastSeq
+	}
+	if w.State == store.Running {
+		m.zombies = append(m.zombies, m.run)
+	}
+	w.State, w.RunID, w.Owner, w.StopRun, w.Attempt = store.Idle, uuid.Nil, "", uuid.Nil, 0
+	m.stored, m.history = 0, 0
+	require.Equal(t, want, m.e.admitOne(t, msg))
+	m.admitted(msg)
+}
+
+func (m *machine) edit(t *rapid.T) {
+	seq := rapid.Int64Range(1, m.want.LastSeq+1).Draw(t, "seq")
+	open := seq > m.want.DoneSeq && seq <= m.want.LastSeq
+	to := rapid.SampledFrom([]string{"one", "two"}).Draw(t, "text")
+	require.Equal(t, store.Admitted{Edited: open}, m.e.admitOne(t, m.chat.edit("edit", seq, to)))
+	if open {
+		m.texts[seq-1] = to
+	}
+}
 
 func (m *machine) duplicate(t *rapid.T) {
 	uid := rapid.SampledFrom(m.uids).Draw(t, "uid")
@@ -106,7 +151,7 @@ func (m *machine) claim(t *rapid.T) {
 }
 
 func (m *machine) takeover(t *rapid.T) {
-	m.skipUnless(t, store.Running)
+	m.skipUnlessRunning(t)
 	m.e.TakeOver(m.t, m.chat.skey)
 	m.zombies = append(m.zombies, m.run)
 	m.want.Gen++
@@ -114,8 +159,43 @@ func (m *machine) takeover(t *rapid.T) {
 	m.want.State, m.want.Owner = store.Queued, ""
 }
 
+func (m *machine) handover(t *rapid.T) {
+	m.skipUnlessRunning(t)
+	m.want.Gen++
+	m.want.State, m.want.Owner = store.Queued, ""
+	require.Equal(t,
+		[]store.HandoverResult{{Gen: m.want.Gen}}, m.e.handover(t, store.Checkpoint{Fence: m.run.Fence, RunGen: m.run.FirstGen}))
+	m.zombies = append(m.zombies, m.run)
+}
+
+func (m *machine) stopQueued(t *rapid.T) {
+	w := &m.want
+	q := m.e.stopOf(t, m.chat, rapid.Int64Range(w.DoneSeq+1, w.LastSeq+1).Draw(t, "to"), push("stopped"))
+	if q.To = min(q.To, w.LastSeq); w.State != store.Queued || w.StopRun != w.RunID {
+		require.Equal(t, store.FinishResult{Outcome: store.FinishFenced}, m.e.stopQueued(t, q))
+		return
+	}
+	m.ended(q.To, q.NextRunID, 1)
+	require.Equal(t, store.FinishResult{
+		Outcome: store.Finished, Known: true, Gen: w.Gen, RunID: w.RunID, FirstOut: w.OutSeq,
+	}, m.e.stopQueued(t, q))
+	m.stored = 0
+}
+
+// ended is what becomes of the session when its run ends.
+func (m *machine) ended(to int64, next uuid.UUID, replies int) {
+	w := &m.want
+	m.final = append(m.final, w.RunID)
+	w.Gen++
+	w.DoneSeq, w.Owner, w.StopRun, w.RunID, w.State, w.Attempt = to, "", uuid.Nil, uuid.Nil, store.Idle, 0
+	if w.WantSeq > to {
+		w.State, w.RunID = store.Queued, next
+	}
+	w.OutSeq += int64(replies)
+}
+
 func (m *machine) checkpoint(t *rapid.T) {
-	m.skipUnless(t, store.Running)
+	m.skipUnlessRunning(t)
 	got := m.e.checkpoint(t, store.Checkpoint{
 		Fence: m.run.Fence, RunGen: m.run.FirstGen, Messages: []store.Message{said(m.stored+1, "assistant", "step", 0)},
 	})
@@ -126,7 +206,7 @@ func (m *machine) checkpoint(t *rapid.T) {
 }
 
 func (m *machine) finish(t *rapid.T) {
-	m.skipUnless(t, store.Running)
+	m.skipUnlessRunning(t)
 	w := &m.want
 	f := done(m.run, rapid.Int64Range(w.DoneSeq+1, w.LastSeq).Draw(t, "to"))
 	for i := range rapid.IntRange(0, 2).Draw(t, "replies") {
@@ -137,18 +217,13 @@ func (m *machine) finish(t *rapid.T) {
 		require.Equal(t, store.FinishStopped, m.e.tryFinish(t, f).Outcome)
 		return
 	}
-	w.Gen++
-	w.DoneSeq, w.Owner, w.StopRun, w.RunID, w.State, w.Attempt = f.To, "", uuid.Nil, uuid.Nil, store.Idle, 0
-	if w.WantSeq > f.To {
-		w.State, w.RunID = store.Queued, f.NextRunID
-	}
+	m.ended(f.To, f.NextRunID, len(f.Replies))
 	got := m.e.finish(t, f)
 	require.Equal(t, w.Gen, got.Gen)
 	require.Equal(t, w.RunID, got.RunID)
-	if len(f.Replies) > 0 {
-		require.Equal(t, w.OutSeq+1, got.FirstOut)
+	if n := int64(len(f.Replies)); n > 0 {
+		require.Equal(t, w.OutSeq-n+1, got.FirstOut)
 	}
-	w.OutSeq += int64(len(f.Replies))
 	m.stored = 0
 	require.Equal(t, store.FinishResult{Outcome: store.Finished}, m.e.tryFinish(t, f), "repeated")
 	m.zombies = append(m.zombies, m.run)
@@ -186,9 +261,9 @@ func (m *machine) deliver(t *rapid.T) {
 		m.e.mark(t, sent(m.chat, seq)))
 }
 
-func (m *machine) skipUnless(t *rapid.T, s store.SessionState) {
-	if m.want.State != s {
-		t.Skip("the session is not " + string(s))
+func (m *machine) skipUnlessRunning(t *rapid.T) {
+	if m.want.State != store.Running {
+		t.Skip("the session has no owner")
 	}
 }
 

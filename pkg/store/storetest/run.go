@@ -86,8 +86,8 @@ func claimInbox(t *testing.T, e *env) {
 	require.JSONEq(t, string(text("m3")), string(got.Inbox[1].Body))
 	got.Inbox[0].Body, got.Inbox[1].Body = nil, nil
 	require.Equal(t, []store.InboxRow{
-		{Seq: 2, Kind: store.KindUser, Group: "album", Traceparent: trace("m2")},
-		{Seq: 3, Kind: store.KindCommand, Traceparent: trace("m3")},
+		{Seq: 2, UID: "m2", Kind: store.KindUser, Group: "album", Traceparent: trace("m2")},
+		{Seq: 3, UID: "m3", Kind: store.KindCommand, Traceparent: trace("m3")},
 	}, got.Inbox)
 }
 

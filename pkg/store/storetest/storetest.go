@@ -23,12 +23,24 @@ type Backend struct {
 	// TakeOver is T6 without its conditions: the session's run, which is running, is queued again. In sessions: gen+1,
 	// owner null, state queued, queued_at now, attempt+1; in runs: queued, owner null, last_gen as in sessions.
 	TakeOver func(tb testing.TB, skey string)
+	// Suspend is T7, or the operator's pause, without their conditions: the session goes to waiting or paused. In
+	// sessions: gen+1, owner null, state; in runs, if there is a current one: waiting, owner null, last_gen as in sessions.
+	Suspend func(tb testing.TB, skey string, to store.SessionState)
+	// Conversations returns those of a session, oldest first.
+	Conversations func(tb testing.TB, skey string) []Conversation
 	// ToolCalls returns the ledger of a run, in any order.
 	ToolCalls func(tb testing.TB, runID uuid.UUID) []store.ToolCall
 	// DeadLetters returns all dead letters, in any order.
 	DeadLetters func(tb testing.TB) []store.DeadLetter
 	// Workers returns the newest beat of every worker, in any order.
 	Workers func(tb testing.TB) []store.WorkerBeat
+}
+
+// Conversation is a row of conversations.
+type Conversation struct {
+	SessionID uuid.UUID
+	Ended     bool
+	EndReason string
 }
 
 // Run runs the suite. newBackend is called once per case and cleans up by t.Cleanup.
@@ -61,13 +73,23 @@ func topics() []topic {
 	return []topic{
 		{"offsets", offsetCases()},
 		{"admit", admitCases()},
+		{"stop", stopCases()},
+		{"reset", resetCases()},
+		{"items", itemCases()},
+		{"edit", editCases()},
 		{"claim", claimCases()},
 		{"checkpoint", checkpointCases()},
 		{"finish", finishCases()},
+		{"stops", stopsCases()},
+		{"handover", handoverCases()},
+		{"stop queued", stopQueuedCases()},
 		{"read", readCases()},
 		{"outbox", outboxCases()},
+		{"previews", previewCases()},
+		{"aliases", aliasCases()},
 		{"sweep", sweepCases()},
 		{"concurrent", concurrentCases()},
+		{"races", raceCases()},
 		{"property", propertyCases()},
 	}
 }

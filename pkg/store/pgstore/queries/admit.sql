@@ -71,7 +71,8 @@ from s join k on k.skey = s.skey;
 
 -- name: AdmitMessage :many
 -- Single form, in the order of the messages. No row = duplicate. A stop names the run that is current in this very
--- statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent.
+-- statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent, if_idle = only
+-- if the session has no run before this row.
 with s as (
   insert into sessions as x (skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id,
     last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at)
@@ -87,17 +88,21 @@ with s as (
     ctl_seq   = case when @steer::bool or @stop::bool then x.last_seq + 1 else x.ctl_seq end,
     stop_at   = case when @stop::bool and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
     stop_run  = case when @stop::bool then x.run_id else x.stop_run end,
-    out_seq   = x.out_seq + excluded.out_seq,
-    out_sent  = case when x.out_sent = x.out_seq then x.out_sent + excluded.out_sent else x.out_sent end,
+    out_seq   = case when @notice_if_idle::bool and x.run_id is not null then x.out_seq else x.out_seq + excluded.out_seq end,
+    out_sent  = case when x.out_sent <> x.out_seq or @notice_if_idle::bool and x.run_id is not null then x.out_sent
+                else x.out_sent + excluded.out_sent end,
     gen       = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then x.gen + 1 else x.gen end,
     run_id    = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then coalesce(x.run_id, @run_id::uuid) else x.run_id end,
     queued_at = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then now() else x.queued_at end,
     wake_at   = case when x.state = 'waiting' and @wakes::bool then null else x.wake_at end,
     state     = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq,
+    (@notice::jsonb is not null and (not @notice_if_idle::bool or coalesce(run_id = @run_id::uuid, true))) as noticed
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, grp, stream_seq, traceparent)
   select skey, last_seq, @uid::text, @kind::text, @body::jsonb, nullif(@grp::text, ''), @stream_seq::bigint, @traceparent::text from s
+), t as (
+  insert into inbox_items (skey, item_uid, seq) select skey, unnest(@items::text[]), last_seq from s on conflict do nothing
 ), r as (
   insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
   select run_id, skey, session_id, agent_id, 'queued', gen, gen, @traceparent::text from s where run_id = @run_id::uuid
@@ -109,10 +114,10 @@ with s as (
   select s.skey, s.out_seq, coalesce(@notice::jsonb->>'dkey', @uid::text || ':' || @kind::text), @notice::jsonb->>'platform',
     @notice::jsonb->'target', @notice::jsonb->'parts', case when @notice_read::bool then 'sent' else 'pending' end,
     now() + interval '3 s', @traceparent::text
-  from s where @notice::jsonb is not null
+  from s where s.noticed
 )
 select skey, gen, run_id, state, last_seq, owner, stop_run, (run_id is not distinct from @run_id::uuid)::bool as created,
-  (case when @notice::jsonb is null then 0 else out_seq end)::bigint as notice_seq
+  (case when noticed then out_seq else 0 end)::bigint as notice_seq
 from s;
 
 -- name: InsertDeadLetters :exec

@@ -50,3 +50,13 @@ with l as materialized (
 update sessions x set out_sent = g.hi from g
 where x.skey = any(array[g.skey]) and x.out_sent = g.lo - 1 and g.hi - g.lo + 1 = g.n
 returning x.skey, x.out_seq, x.out_sent;
+
+-- name: NotePreview :exec
+insert into previews (skey, run_id, platform_id, egress) values (@skey, @run_id, @platform_id, @egress)
+on conflict (skey, run_id, platform_id) do update set egress = excluded.egress;
+
+-- name: Previews :many
+select platform_id from previews where skey = @skey and run_id = @run_id order by created_at, platform_id;
+
+-- name: ForgetPreviews :exec
+delete from previews where skey = @skey and run_id = @run_id;

@@ -43,3 +43,25 @@ select i.seq, i.kind, i.body, coalesce(
   (select o.parts from outbox o where o.dkey >= i.msg_uid || ':' and o.dkey < i.msg_uid || ';'
     and (o.skey || '') = i.skey and o.run_id is null order by o.out_seq limit 1) as notice
 from inbox i where i.msg_uid = @msg_uid and (i.skey || '') = @skey::text;
+
+-- name: InboxAfter :many
+select seq, msg_uid, kind, body, grp, run_id, traceparent from inbox where skey = @skey and seq > @seq order by seq;
+
+-- name: FindInbox :one
+-- A row's own uid comes before the items of others.
+select i.seq, i.msg_uid, i.kind, i.body, i.grp, i.run_id, i.traceparent from inbox i
+where i.skey = @skey::text and i.seq = coalesce(
+  (select o.seq from inbox o where o.msg_uid = @uid::text and (o.skey || '') = @skey::text),
+  (select t.seq from inbox_items t where t.skey = @skey::text and t.item_uid = @uid::text)
+);
+
+-- name: KnownItems :many
+-- In the order of the array. EXISTS could be answered from a hash of all rows; these are looked up.
+select u.uid::text as uid from (
+  select unnest(@uids::text[]) as uid, generate_subscripts(@uids::text[], 1) as ord
+) u
+where coalesce(
+  (select i.seq from inbox i where i.msg_uid = u.uid and (i.skey || '') = @skey::text),
+  (select t.seq from inbox_items t where t.skey = @skey::text and t.item_uid = u.uid)
+) is not null
+order by u.ord;

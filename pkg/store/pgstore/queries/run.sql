@@ -30,7 +30,7 @@ from r;
 -- name: ClaimedInbox :many
 -- Only of the sessions that are mine now; a later statement of the claim's pipeline, so that it sees what the claim saw.
 -- Sessions are mixed, each has its rows in order.
-select i.skey, i.seq, i.kind, i.body, i.grp, i.run_id, i.traceparent
+select i.skey, i.seq, i.msg_uid, i.kind, i.body, i.grp, i.run_id, i.traceparent
 from (select unnest(@skeys::text[]) as skey, unnest(@owners::text[]) as owner) k
 join sessions s on s.skey = any(array[k.skey]) and s.owner = k.owner
 join inbox i on i.skey = any(array[s.skey]) and i.seq > s.done_seq
@@ -62,6 +62,31 @@ with s as (
   where i.skey = any(array[e.skey]) and i.seq = e.seq
 )
 select last_seq, ctl_seq, stop_run from s;
+
+-- name: Handover :many
+-- T5: the body of T3; the run is queued under the next generation and attempt stays. No row = fenced, or sent again.
+with s as (
+  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now()
+  where x.skey = @skey and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
+  returning skey, gen, run_id, session_id
+), m as (
+  insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
+  select s.skey, s.session_id, @run_gen::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+    e.v->'content', (e.v->>'inbox_seq')::bigint
+  from s, jsonb_array_elements(@messages::jsonb) as e(v) on conflict do nothing
+), c as (
+  insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
+  select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
+    e.v->'result'
+  from s, jsonb_array_elements(@tool_calls::jsonb) as e(v)
+  on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
+), t as (
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest(@taken::bigint[]) as seq from s) e
+  where i.skey = any(array[e.skey]) and i.seq = e.seq
+), r as (
+  update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
+)
+select skey, gen from s;
 
 -- name: FinishBatch :many
 -- T4 as group commit, never cancelled. settled: all replies of the run are born sent. Missing in the result: stopped,
@@ -138,6 +163,37 @@ with s as (
 ), x as ( -- calls still open at a stop: unsafe ones may have happened
   update tool_calls set state = case when effect = 'unsafe' then 'unknown' else 'failed' end
   from s where @cancelled::bool and tool_calls.run_id = @run_id::uuid and tool_calls.state = 'intent'
+), n as (
+  insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
+  select s.run_id, s.skey, s.session_id, s.agent_id, 'queued', s.gen, s.gen, @next_traceparent::text
+  from s where s.state = 'queued'
+)
+select gen, run_id, out_seq, out_sent from s;
+
+-- name: StopQueued :many
+-- The cancelled form for a stopped run that nobody has claimed. No row = claimed meanwhile, or sent again. The run keeps
+-- no owner, so that no worker takes it for its own commit.
+with s as (
+  update sessions x set done_seq = @upto::bigint, gen = gen + 1,
+    out_seq = out_seq + jsonb_array_length(@replies::jsonb),
+    out_sent = case when @settled::bool and out_sent = out_seq then out_seq + jsonb_array_length(@replies::jsonb) else out_sent end,
+    attempt = 0, stall = 0, stop_run = null, stop_at = null, wait_kind = null, wake_at = null, touched_at = now(),
+    state = case when want_seq > @upto::bigint then 'queued' else 'idle' end,
+    run_id = case when want_seq > @upto::bigint then @next_run_id::uuid end,
+    queued_at = case when want_seq > @upto::bigint then now() else queued_at end
+  where x.skey = @skey and x.gen = @gen and x.run_id = @run_id::uuid and x.state = 'queued' and x.stop_run = x.run_id
+  returning skey, gen, run_id, state, session_id, agent_id, out_seq, out_sent
+), d as (
+  update runs set state = 'cancelled', owner = null, from_seq = @from_seq::bigint, to_seq = @upto::bigint, ended_at = now()
+  from s where runs.run_id = @run_id::uuid returning runs.traceparent
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - jsonb_array_length(@replies::jsonb) + e.ord, coalesce(e.v->>'dkey', @run_id::uuid || ':' || e.ord),
+    @run_id::uuid, e.v->>'platform', e.v->'target', e.v->'parts', e.v->>'state', now() + interval '3 s', d.traceparent
+  from s, d, jsonb_array_elements(@replies::jsonb) with ordinality as e(v, ord)
+), x as ( -- see Finish; a run that was handed over or taken over has calls
+  update tool_calls set state = case when effect = 'unsafe' then 'unknown' else 'failed' end
+  from s where tool_calls.run_id = @run_id::uuid and tool_calls.state = 'intent'
 ), n as (
   insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
   select s.run_id, s.skey, s.session_id, s.agent_id, 'queued', s.gen, s.gen, @next_traceparent::text

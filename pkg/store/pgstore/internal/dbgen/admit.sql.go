@@ -131,68 +131,74 @@ const AdmitMessage = `-- name: AdmitMessage :many
 with s as (
   insert into sessions as x (skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id,
     last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at)
-  select $3::text, $4::text, $5::text, $6::uuid, $7::smallint, $8::text, $9::text,
-    case when $10::bool then 'queued' else 'idle' end, ($10::bool)::int,
-    case when $10::bool then $1::uuid end, 1, ($10::bool)::int, ($11::bool)::int,
-    ($2::jsonb is not null)::int, ($2::jsonb is not null and $12::bool)::int, case when $10::bool then now() end
-  where not exists (select from inbox where msg_uid = $13::text and (skey || '') = $3::text)
+  select $2::text, $3::text, $4::text, $5::uuid, $6::smallint, $7::text, $8::text,
+    case when $9::bool then 'queued' else 'idle' end, ($9::bool)::int,
+    case when $9::bool then $1::uuid end, 1, ($9::bool)::int, ($10::bool)::int,
+    ($11::jsonb is not null)::int, ($11::jsonb is not null and $12::bool)::int, case when $9::bool then now() end
+  where not exists (select from inbox where msg_uid = $13::text and (skey || '') = $2::text)
   on conflict (skey) do update set
     last_seq  = x.last_seq + 1,
-    want_seq  = case when $10::bool then x.last_seq + 1 else x.want_seq end,
-    wake_seq  = case when $11::bool then x.last_seq + 1 else x.wake_seq end,
+    want_seq  = case when $9::bool then x.last_seq + 1 else x.want_seq end,
+    wake_seq  = case when $10::bool then x.last_seq + 1 else x.wake_seq end,
     ctl_seq   = case when $14::bool or $15::bool then x.last_seq + 1 else x.ctl_seq end,
     stop_at   = case when $15::bool and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
     stop_run  = case when $15::bool then x.run_id else x.stop_run end,
-    out_seq   = x.out_seq + excluded.out_seq,
-    out_sent  = case when x.out_sent = x.out_seq then x.out_sent + excluded.out_sent else x.out_sent end,
-    gen       = case when x.state = 'idle' and $10::bool or x.state = 'waiting' and $11::bool then x.gen + 1 else x.gen end,
-    run_id    = case when x.state = 'idle' and $10::bool or x.state = 'waiting' and $11::bool then coalesce(x.run_id, $1::uuid) else x.run_id end,
-    queued_at = case when x.state = 'idle' and $10::bool or x.state = 'waiting' and $11::bool then now() else x.queued_at end,
-    wake_at   = case when x.state = 'waiting' and $11::bool then null else x.wake_at end,
-    state     = case when x.state = 'idle' and $10::bool or x.state = 'waiting' and $11::bool then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq
+    out_seq   = case when $16::bool and x.run_id is not null then x.out_seq else x.out_seq + excluded.out_seq end,
+    out_sent  = case when x.out_sent <> x.out_seq or $16::bool and x.run_id is not null then x.out_sent
+                else x.out_sent + excluded.out_sent end,
+    gen       = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then x.gen + 1 else x.gen end,
+    run_id    = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then coalesce(x.run_id, $1::uuid) else x.run_id end,
+    queued_at = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then now() else x.queued_at end,
+    wake_at   = case when x.state = 'waiting' and $10::bool then null else x.wake_at end,
+    state     = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then 'queued' else x.state end
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq,
+    ($11::jsonb is not null and (not $16::bool or coalesce(run_id = $1::uuid, true))) as noticed
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, grp, stream_seq, traceparent)
-  select skey, last_seq, $13::text, $16::text, $17::jsonb, nullif($18::text, ''), $19::bigint, $20::text from s
+  select skey, last_seq, $13::text, $17::text, $18::jsonb, nullif($19::text, ''), $20::bigint, $21::text from s
+), t as (
+  insert into inbox_items (skey, item_uid, seq) select skey, unnest($22::text[]), last_seq from s on conflict do nothing
 ), r as (
   insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
-  select run_id, skey, session_id, agent_id, 'queued', gen, gen, $20::text from s where run_id = $1::uuid
+  select run_id, skey, session_id, agent_id, 'queued', gen, gen, $21::text from s where run_id = $1::uuid
 ), w as ( -- a waiting run was woken (now() is the time of this transaction)
   update runs set state = 'queued', last_gen = s.gen from s
   where runs.run_id = any(array[s.run_id]) and s.run_id <> $1::uuid and s.state = 'queued' and s.queued_at = now()
 ), o as (
   insert into outbox (skey, out_seq, dkey, platform, target, parts, state, next_at, traceparent)
-  select s.skey, s.out_seq, coalesce($2::jsonb->>'dkey', $13::text || ':' || $16::text), $2::jsonb->>'platform',
-    $2::jsonb->'target', $2::jsonb->'parts', case when $12::bool then 'sent' else 'pending' end,
-    now() + interval '3 s', $20::text
-  from s where $2::jsonb is not null
+  select s.skey, s.out_seq, coalesce($11::jsonb->>'dkey', $13::text || ':' || $17::text), $11::jsonb->>'platform',
+    $11::jsonb->'target', $11::jsonb->'parts', case when $12::bool then 'sent' else 'pending' end,
+    now() + interval '3 s', $21::text
+  from s where s.noticed
 )
 select skey, gen, run_id, state, last_seq, owner, stop_run, (run_id is not distinct from $1::uuid)::bool as created,
-  (case when $2::jsonb is null then 0 else out_seq end)::bigint as notice_seq
+  (case when noticed then out_seq else 0 end)::bigint as notice_seq
 from s
 `
 
 type AdmitMessageParams struct {
-	RunID       uuid.UUID
-	Notice      []byte
-	Skey        string
-	Tenant      string
-	SessionKey  string
-	SessionID   uuid.UUID
-	Part        int16
-	AgentID     string
-	RunClass    string
-	WantsRun    bool
-	Wakes       bool
-	NoticeRead  bool
-	Uid         string
-	Steer       bool
-	Stop        bool
-	Kind        string
-	Body        []byte
-	Grp         string
-	StreamSeq   int64
-	Traceparent string
+	RunID        uuid.UUID
+	Skey         string
+	Tenant       string
+	SessionKey   string
+	SessionID    uuid.UUID
+	Part         int16
+	AgentID      string
+	RunClass     string
+	WantsRun     bool
+	Wakes        bool
+	Notice       []byte
+	NoticeRead   bool
+	Uid          string
+	Steer        bool
+	Stop         bool
+	NoticeIfIdle bool
+	Kind         string
+	Body         []byte
+	Grp          string
+	StreamSeq    int64
+	Traceparent  string
+	Items        []string
 }
 
 type AdmitMessageRow struct {
@@ -208,11 +214,11 @@ type AdmitMessageRow struct {
 }
 
 // Single form, in the order of the messages. No row = duplicate. A stop names the run that is current in this very
-// statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent.
+// statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent, if_idle = only
+// if the session has no run before this row.
 func (q *Queries) AdmitMessage(ctx context.Context, arg AdmitMessageParams) ([]AdmitMessageRow, error) {
 	rows, err := q.db.Query(ctx, AdmitMessage,
 		arg.RunID,
-		arg.Notice,
 		arg.Skey,
 		arg.Tenant,
 		arg.SessionKey,
@@ -222,15 +228,18 @@ func (q *Queries) AdmitMessage(ctx context.Context, arg AdmitMessageParams) ([]A
 		arg.RunClass,
 		arg.WantsRun,
 		arg.Wakes,
+		arg.Notice,
 		arg.NoticeRead,
 		arg.Uid,
 		arg.Steer,
 		arg.Stop,
+		arg.NoticeIfIdle,
 		arg.Kind,
 		arg.Body,
 		arg.Grp,
 		arg.StreamSeq,
 		arg.Traceparent,
+		arg.Items,
 	)
 	if err != nil {
 		return nil, err

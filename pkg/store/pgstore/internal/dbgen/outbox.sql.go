@@ -98,6 +98,20 @@ func (q *Queries) ClaimDeliveries(ctx context.Context, arg ClaimDeliveriesParams
 	return items, nil
 }
 
+const ForgetPreviews = `-- name: ForgetPreviews :exec
+delete from previews where skey = $1 and run_id = $2
+`
+
+type ForgetPreviewsParams struct {
+	Skey  string
+	RunID uuid.UUID
+}
+
+func (q *Queries) ForgetPreviews(ctx context.Context, arg ForgetPreviewsParams) error {
+	_, err := q.db.Exec(ctx, ForgetPreviews, arg.Skey, arg.RunID)
+	return err
+}
+
 const MarkDeliveries = `-- name: MarkDeliveries :many
 with l as materialized (
   select skey from sessions where skey = any($1::text[]) order by skey for update
@@ -151,6 +165,57 @@ func (q *Queries) MarkDeliveries(ctx context.Context, arg MarkDeliveriesParams) 
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NotePreview = `-- name: NotePreview :exec
+insert into previews (skey, run_id, platform_id, egress) values ($1, $2, $3, $4)
+on conflict (skey, run_id, platform_id) do update set egress = excluded.egress
+`
+
+type NotePreviewParams struct {
+	Skey       string
+	RunID      uuid.UUID
+	PlatformID string
+	Egress     string
+}
+
+func (q *Queries) NotePreview(ctx context.Context, arg NotePreviewParams) error {
+	_, err := q.db.Exec(ctx, NotePreview,
+		arg.Skey,
+		arg.RunID,
+		arg.PlatformID,
+		arg.Egress,
+	)
+	return err
+}
+
+const Previews = `-- name: Previews :many
+select platform_id from previews where skey = $1 and run_id = $2 order by created_at, platform_id
+`
+
+type PreviewsParams struct {
+	Skey  string
+	RunID uuid.UUID
+}
+
+func (q *Queries) Previews(ctx context.Context, arg PreviewsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, Previews, arg.Skey, arg.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var platform_id string
+		if err := rows.Scan(&platform_id); err != nil {
+			return nil, err
+		}
+		items = append(items, platform_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -12,6 +12,45 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const FindInbox = `-- name: FindInbox :one
+select i.seq, i.msg_uid, i.kind, i.body, i.grp, i.run_id, i.traceparent from inbox i
+where i.skey = $1::text and i.seq = coalesce(
+  (select o.seq from inbox o where o.msg_uid = $2::text and (o.skey || '') = $1::text),
+  (select t.seq from inbox_items t where t.skey = $1::text and t.item_uid = $2::text)
+)
+`
+
+type FindInboxParams struct {
+	Skey string
+	Uid  string
+}
+
+type FindInboxRow struct {
+	Seq         int64
+	MsgUid      string
+	Kind        string
+	Body        []byte
+	Grp         pgtype.Text
+	RunID       uuid.NullUUID
+	Traceparent pgtype.Text
+}
+
+// A row's own uid comes before the items of others.
+func (q *Queries) FindInbox(ctx context.Context, arg FindInboxParams) (FindInboxRow, error) {
+	row := q.db.QueryRow(ctx, FindInbox, arg.Skey, arg.Uid)
+	var i FindInboxRow
+	err := row.Scan(
+		&i.Seq,
+		&i.MsgUid,
+		&i.Kind,
+		&i.Body,
+		&i.Grp,
+		&i.RunID,
+		&i.Traceparent,
+	)
+	return i, err
+}
+
 const GetRun = `-- name: GetRun :one
 select r.run_id, r.skey, r.session_id, r.agent_id, r.state, r.first_gen, r.last_gen, r.owner, r.attempts, r.from_seq, r.to_seq, r.pins, r.usage, r.error, r.started_at, r.ended_at, r.traceparent, r.created_at from runs r where r.run_id = $1
 `
@@ -201,6 +240,90 @@ func (q *Queries) History(ctx context.Context, arg HistoryParams) ([]HistoryRow,
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const InboxAfter = `-- name: InboxAfter :many
+select seq, msg_uid, kind, body, grp, run_id, traceparent from inbox where skey = $1 and seq > $2 order by seq
+`
+
+type InboxAfterParams struct {
+	Skey string
+	Seq  int64
+}
+
+type InboxAfterRow struct {
+	Seq         int64
+	MsgUid      string
+	Kind        string
+	Body        []byte
+	Grp         pgtype.Text
+	RunID       uuid.NullUUID
+	Traceparent pgtype.Text
+}
+
+func (q *Queries) InboxAfter(ctx context.Context, arg InboxAfterParams) ([]InboxAfterRow, error) {
+	rows, err := q.db.Query(ctx, InboxAfter, arg.Skey, arg.Seq)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []InboxAfterRow
+	for rows.Next() {
+		var i InboxAfterRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.MsgUid,
+			&i.Kind,
+			&i.Body,
+			&i.Grp,
+			&i.RunID,
+			&i.Traceparent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const KnownItems = `-- name: KnownItems :many
+select u.uid::text as uid from (
+  select unnest($1::text[]) as uid, generate_subscripts($1::text[], 1) as ord
+) u
+where coalesce(
+  (select i.seq from inbox i where i.msg_uid = u.uid and (i.skey || '') = $2::text),
+  (select t.seq from inbox_items t where t.skey = $2::text and t.item_uid = u.uid)
+) is not null
+order by u.ord
+`
+
+type KnownItemsParams struct {
+	Uids []string
+	Skey string
+}
+
+// In the order of the array. EXISTS could be answered from a hash of all rows; these are looked up.
+func (q *Queries) KnownItems(ctx context.Context, arg KnownItemsParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, KnownItems, arg.Uids, arg.Skey)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var uid string
+		if err := rows.Scan(&uid); err != nil {
+			return nil, err
+		}
+		items = append(items, uid)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -183,7 +183,7 @@ func (q *Queries) ClaimBatch(ctx context.Context, arg ClaimBatchParams) ([]Claim
 }
 
 const ClaimedInbox = `-- name: ClaimedInbox :many
-select i.skey, i.seq, i.kind, i.body, i.grp, i.run_id, i.traceparent
+select i.skey, i.seq, i.msg_uid, i.kind, i.body, i.grp, i.run_id, i.traceparent
 from (select unnest($1::text[]) as skey, unnest($2::text[]) as owner) k
 join sessions s on s.skey = any(array[k.skey]) and s.owner = k.owner
 join inbox i on i.skey = any(array[s.skey]) and i.seq > s.done_seq
@@ -198,6 +198,7 @@ type ClaimedInboxParams struct {
 type ClaimedInboxRow struct {
 	Skey        string
 	Seq         int64
+	MsgUid      string
 	Kind        string
 	Body        []byte
 	Grp         pgtype.Text
@@ -219,6 +220,7 @@ func (q *Queries) ClaimedInbox(ctx context.Context, arg ClaimedInboxParams) ([]C
 		if err := rows.Scan(
 			&i.Skey,
 			&i.Seq,
+			&i.MsgUid,
 			&i.Kind,
 			&i.Body,
 			&i.Grp,
@@ -533,6 +535,77 @@ func (q *Queries) FinishState(ctx context.Context, arg FinishStateParams) (Finis
 	return i, err
 }
 
+const Handover = `-- name: Handover :many
+with s as (
+  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now()
+  where x.skey = $1 and x.gen = $2 and x.run_id = $3::uuid and x.owner = $4::text and x.state = 'running'
+  returning skey, gen, run_id, session_id
+), m as (
+  insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
+  select s.skey, s.session_id, $5::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+    e.v->'content', (e.v->>'inbox_seq')::bigint
+  from s, jsonb_array_elements($6::jsonb) as e(v) on conflict do nothing
+), c as (
+  insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
+  select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
+    e.v->'result'
+  from s, jsonb_array_elements($7::jsonb) as e(v)
+  on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
+), t as (
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($8::bigint[]) as seq from s) e
+  where i.skey = any(array[e.skey]) and i.seq = e.seq
+), r as (
+  update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
+)
+select skey, gen from s
+`
+
+type HandoverParams struct {
+	Skey      string
+	Gen       int64
+	RunID     uuid.UUID
+	Owner     string
+	RunGen    int64
+	Messages  []byte
+	ToolCalls []byte
+	Taken     []int64
+}
+
+type HandoverRow struct {
+	Skey string
+	Gen  int64
+}
+
+// T5: the body of T3; the run is queued under the next generation and attempt stays. No row = fenced, or sent again.
+func (q *Queries) Handover(ctx context.Context, arg HandoverParams) ([]HandoverRow, error) {
+	rows, err := q.db.Query(ctx, Handover,
+		arg.Skey,
+		arg.Gen,
+		arg.RunID,
+		arg.Owner,
+		arg.RunGen,
+		arg.Messages,
+		arg.ToolCalls,
+		arg.Taken,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HandoverRow
+	for rows.Next() {
+		var i HandoverRow
+		if err := rows.Scan(&i.Skey, &i.Gen); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Heartbeat = `-- name: Heartbeat :execrows
 insert into workers (worker_id, boot, heartbeat_at, slots, used, draining)
 values ($1, $2, now(), $3, $4, $5)
@@ -560,4 +633,90 @@ func (q *Queries) Heartbeat(ctx context.Context, arg HeartbeatParams) (int64, er
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const StopQueued = `-- name: StopQueued :many
+with s as (
+  update sessions x set done_seq = $1::bigint, gen = gen + 1,
+    out_seq = out_seq + jsonb_array_length($2::jsonb),
+    out_sent = case when $3::bool and out_sent = out_seq then out_seq + jsonb_array_length($2::jsonb) else out_sent end,
+    attempt = 0, stall = 0, stop_run = null, stop_at = null, wait_kind = null, wake_at = null, touched_at = now(),
+    state = case when want_seq > $1::bigint then 'queued' else 'idle' end,
+    run_id = case when want_seq > $1::bigint then $4::uuid end,
+    queued_at = case when want_seq > $1::bigint then now() else queued_at end
+  where x.skey = $5 and x.gen = $6 and x.run_id = $7::uuid and x.state = 'queued' and x.stop_run = x.run_id
+  returning skey, gen, run_id, state, session_id, agent_id, out_seq, out_sent
+), d as (
+  update runs set state = 'cancelled', owner = null, from_seq = $8::bigint, to_seq = $1::bigint, ended_at = now()
+  from s where runs.run_id = $7::uuid returning runs.traceparent
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - jsonb_array_length($2::jsonb) + e.ord, coalesce(e.v->>'dkey', $7::uuid || ':' || e.ord),
+    $7::uuid, e.v->>'platform', e.v->'target', e.v->'parts', e.v->>'state', now() + interval '3 s', d.traceparent
+  from s, d, jsonb_array_elements($2::jsonb) with ordinality as e(v, ord)
+), x as ( -- see Finish; a run that was handed over or taken over has calls
+  update tool_calls set state = case when effect = 'unsafe' then 'unknown' else 'failed' end
+  from s where tool_calls.run_id = $7::uuid and tool_calls.state = 'intent'
+), n as (
+  insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
+  select s.run_id, s.skey, s.session_id, s.agent_id, 'queued', s.gen, s.gen, $9::text
+  from s where s.state = 'queued'
+)
+select gen, run_id, out_seq, out_sent from s
+`
+
+type StopQueuedParams struct {
+	Upto            int64
+	Replies         []byte
+	Settled         bool
+	NextRunID       uuid.UUID
+	Skey            string
+	Gen             int64
+	RunID           uuid.UUID
+	FromSeq         int64
+	NextTraceparent string
+}
+
+type StopQueuedRow struct {
+	Gen     int64
+	RunID   uuid.NullUUID
+	OutSeq  int64
+	OutSent int64
+}
+
+// The cancelled form for a stopped run that nobody has claimed. No row = claimed meanwhile, or sent again. The run keeps
+// no owner, so that no worker takes it for its own commit.
+func (q *Queries) StopQueued(ctx context.Context, arg StopQueuedParams) ([]StopQueuedRow, error) {
+	rows, err := q.db.Query(ctx, StopQueued,
+		arg.Upto,
+		arg.Replies,
+		arg.Settled,
+		arg.NextRunID,
+		arg.Skey,
+		arg.Gen,
+		arg.RunID,
+		arg.FromSeq,
+		arg.NextTraceparent,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StopQueuedRow
+	for rows.Next() {
+		var i StopQueuedRow
+		if err := rows.Scan(
+			&i.Gen,
+			&i.RunID,
+			&i.OutSeq,
+			&i.OutSent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

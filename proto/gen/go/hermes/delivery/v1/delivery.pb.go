@@ -276,6 +276,105 @@ func (x *Part) GetEditOf() string {
 	return ""
 }
 
+// PreviewStop asks the process that shows a run while it is being written to stop, before the final text is sent.
+type PreviewStop struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Skey          string                 `protobuf:"bytes,1,opt,name=skey,proto3" json:"skey,omitempty"`
+	RunId         string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewStop) Reset() {
+	*x = PreviewStop{}
+	mi := &file_hermes_delivery_v1_delivery_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewStop) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewStop) ProtoMessage() {}
+
+func (x *PreviewStop) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_delivery_v1_delivery_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewStop.ProtoReflect.Descriptor instead.
+func (*PreviewStop) Descriptor() ([]byte, []int) {
+	return file_hermes_delivery_v1_delivery_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PreviewStop) GetSkey() string {
+	if x != nil {
+		return x.Skey
+	}
+	return ""
+}
+
+func (x *PreviewStop) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+// PreviewStopped answers PreviewStop: nothing is shown any more, and no edit is on its way.
+type PreviewStopped struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message that shows the preview; "" if there is none.
+	PlatformId    string `protobuf:"bytes,1,opt,name=platform_id,json=platformId,proto3" json:"platform_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewStopped) Reset() {
+	*x = PreviewStopped{}
+	mi := &file_hermes_delivery_v1_delivery_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewStopped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewStopped) ProtoMessage() {}
+
+func (x *PreviewStopped) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_delivery_v1_delivery_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewStopped.ProtoReflect.Descriptor instead.
+func (*PreviewStopped) Descriptor() ([]byte, []int) {
+	return file_hermes_delivery_v1_delivery_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PreviewStopped) GetPlatformId() string {
+	if x != nil {
+		return x.PlatformId
+	}
+	return ""
+}
+
 var File_hermes_delivery_v1_delivery_proto protoreflect.FileDescriptor
 
 const file_hermes_delivery_v1_delivery_proto_rawDesc = "" +
@@ -297,7 +396,13 @@ const file_hermes_delivery_v1_delivery_proto_rawDesc = "" +
 	"\x05files\x18\x02 \x03(\v2\x18.hermes.delivery.v1.FileR\x05files\x124\n" +
 	"\aactions\x18\x03 \x03(\v2\x1a.hermes.delivery.v1.ActionR\aactions\x12\x16\n" +
 	"\x06notice\x18\x04 \x01(\bR\x06notice\x12\x17\n" +
-	"\aedit_of\x18\x05 \x01(\tR\x06editOfB\xde\x01\n" +
+	"\aedit_of\x18\x05 \x01(\tR\x06editOf\"8\n" +
+	"\vPreviewStop\x12\x12\n" +
+	"\x04skey\x18\x01 \x01(\tR\x04skey\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\"1\n" +
+	"\x0ePreviewStopped\x12\x1f\n" +
+	"\vplatform_id\x18\x01 \x01(\tR\n" +
+	"platformIdB\xde\x01\n" +
 	"\x16com.hermes.delivery.v1B\rDeliveryProtoP\x01ZKgithub.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1;deliveryv1\xa2\x02\x03HDX\xaa\x02\x12Hermes.Delivery.V1\xca\x02\x12Hermes\\Delivery\\V1\xe2\x02\x1eHermes\\Delivery\\V1\\GPBMetadata\xea\x02\x14Hermes::Delivery::V1b\x06proto3"
 
 var (
@@ -312,12 +417,14 @@ func file_hermes_delivery_v1_delivery_proto_rawDescGZIP() []byte {
 	return file_hermes_delivery_v1_delivery_proto_rawDescData
 }
 
-var file_hermes_delivery_v1_delivery_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_hermes_delivery_v1_delivery_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_hermes_delivery_v1_delivery_proto_goTypes = []any{
-	(*Doorbell)(nil), // 0: hermes.delivery.v1.Doorbell
-	(*Action)(nil),   // 1: hermes.delivery.v1.Action
-	(*File)(nil),     // 2: hermes.delivery.v1.File
-	(*Part)(nil),     // 3: hermes.delivery.v1.Part
+	(*Doorbell)(nil),       // 0: hermes.delivery.v1.Doorbell
+	(*Action)(nil),         // 1: hermes.delivery.v1.Action
+	(*File)(nil),           // 2: hermes.delivery.v1.File
+	(*Part)(nil),           // 3: hermes.delivery.v1.Part
+	(*PreviewStop)(nil),    // 4: hermes.delivery.v1.PreviewStop
+	(*PreviewStopped)(nil), // 5: hermes.delivery.v1.PreviewStopped
 }
 var file_hermes_delivery_v1_delivery_proto_depIdxs = []int32{
 	2, // 0: hermes.delivery.v1.Part.files:type_name -> hermes.delivery.v1.File
@@ -340,7 +447,7 @@ func file_hermes_delivery_v1_delivery_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_delivery_v1_delivery_proto_rawDesc), len(file_hermes_delivery_v1_delivery_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -321,12 +321,16 @@ func (x *Address) GetExtra() map[string]string {
 
 // Attachment is a reference; the bytes stay with the platform or the object store.
 type Attachment struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
-	Mime          string                 `protobuf:"bytes,3,opt,name=mime,proto3" json:"mime,omitempty"`
-	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
-	Name          string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Ref   string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
+	Mime  string                 `protobuf:"bytes,3,opt,name=mime,proto3" json:"mime,omitempty"`
+	Size  int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Name  string                 `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// The text that belongs to this item of an album.
+	Caption string `protobuf:"bytes,6,opt,name=caption,proto3" json:"caption,omitempty"`
+	// msg_uid of the item of an event that was joined from several.
+	ItemUid       string `protobuf:"bytes,7,opt,name=item_uid,json=itemUid,proto3" json:"item_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +400,74 @@ func (x *Attachment) GetName() string {
 	return ""
 }
 
+func (x *Attachment) GetCaption() string {
+	if x != nil {
+		return x.Caption
+	}
+	return ""
+}
+
+func (x *Attachment) GetItemUid() string {
+	if x != nil {
+		return x.ItemUid
+	}
+	return ""
+}
+
+// Turn is an earlier message of a conversation that the client keeps itself.
+type Turn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// user, assistant or system.
+	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_hermes_event_v1_message_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_hermes_event_v1_message_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Turn) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Turn) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // Quote is the message that this one answers.
 type Quote struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -409,7 +481,7 @@ type Quote struct {
 
 func (x *Quote) Reset() {
 	*x = Quote{}
-	mi := &file_hermes_event_v1_message_proto_msgTypes[3]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +493,7 @@ func (x *Quote) String() string {
 func (*Quote) ProtoMessage() {}
 
 func (x *Quote) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_event_v1_message_proto_msgTypes[3]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +506,7 @@ func (x *Quote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quote.ProtoReflect.Descriptor instead.
 func (*Quote) Descriptor() ([]byte, []int) {
-	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Quote) GetMessageId() string {
@@ -476,7 +548,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_hermes_event_v1_message_proto_msgTypes[4]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +560,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_event_v1_message_proto_msgTypes[4]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +573,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Command) GetName() string {
@@ -551,14 +623,18 @@ type MessageEvent struct {
 	// For actions: the call or question that is answered.
 	CallId string `protobuf:"bytes,22,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Object store reference of the body when it is too large for the stream.
-	BlobRef       string `protobuf:"bytes,23,opt,name=blob_ref,json=blobRef,proto3" json:"blob_ref,omitempty"`
+	BlobRef string `protobuf:"bytes,23,opt,name=blob_ref,json=blobRef,proto3" json:"blob_ref,omitempty"`
+	// Why the door refuses the message; the session does not see it, the sender is told. Empty: it is not refused.
+	Refusal string `protobuf:"bytes,24,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// The conversation so far, of clients that keep it themselves.
+	History       []*Turn `protobuf:"bytes,25,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MessageEvent) Reset() {
 	*x = MessageEvent{}
-	mi := &file_hermes_event_v1_message_proto_msgTypes[5]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +646,7 @@ func (x *MessageEvent) String() string {
 func (*MessageEvent) ProtoMessage() {}
 
 func (x *MessageEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_hermes_event_v1_message_proto_msgTypes[5]
+	mi := &file_hermes_event_v1_message_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +659,7 @@ func (x *MessageEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageEvent.ProtoReflect.Descriptor instead.
 func (*MessageEvent) Descriptor() ([]byte, []int) {
-	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{5}
+	return file_hermes_event_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MessageEvent) GetMsgUid() string {
@@ -747,6 +823,20 @@ func (x *MessageEvent) GetBlobRef() string {
 	return ""
 }
 
+func (x *MessageEvent) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
+func (x *MessageEvent) GetHistory() []*Turn {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
 var File_hermes_event_v1_message_proto protoreflect.FileDescriptor
 
 const file_hermes_event_v1_message_proto_rawDesc = "" +
@@ -779,14 +869,19 @@ const file_hermes_event_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"ExtraEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
 	"\n" +
 	"Attachment\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x12\n" +
 	"\x04mime\x18\x03 \x01(\tR\x04mime\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\"i\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\x12\x18\n" +
+	"\acaption\x18\x06 \x01(\tR\acaption\x12\x19\n" +
+	"\bitem_uid\x18\a \x01(\tR\aitemUid\".\n" +
+	"\x04Turn\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"i\n" +
 	"\x05Quote\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x12\n" +
@@ -795,7 +890,7 @@ const file_hermes_event_v1_message_proto_rawDesc = "" +
 	"\x03own\x18\x04 \x01(\bR\x03own\"1\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04args\x18\x02 \x01(\tR\x04args\"\xe0\x06\n" +
+	"\x04args\x18\x02 \x01(\tR\x04args\"\xab\a\n" +
 	"\fMessageEvent\x12\x17\n" +
 	"\amsg_uid\x18\x01 \x01(\tR\x06msgUid\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1f\n" +
@@ -823,7 +918,9 @@ const file_hermes_event_v1_message_proto_rawDesc = "" +
 	"busyPolicy\x12 \n" +
 	"\vfingerprint\x18\x15 \x01(\tR\vfingerprint\x12\x17\n" +
 	"\acall_id\x18\x16 \x01(\tR\x06callId\x12\x19\n" +
-	"\bblob_ref\x18\x17 \x01(\tR\ablobRef*\x93\x01\n" +
+	"\bblob_ref\x18\x17 \x01(\tR\ablobRef\x12\x18\n" +
+	"\arefusal\x18\x18 \x01(\tR\arefusal\x12/\n" +
+	"\ahistory\x18\x19 \x03(\v2\x15.hermes.event.v1.TurnR\ahistory*\x93\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_MESSAGE\x10\x01\x12\r\n" +
@@ -849,33 +946,35 @@ func file_hermes_event_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_hermes_event_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hermes_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_hermes_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_hermes_event_v1_message_proto_goTypes = []any{
 	(Kind)(0),                     // 0: hermes.event.v1.Kind
 	(*Source)(nil),                // 1: hermes.event.v1.Source
 	(*Address)(nil),               // 2: hermes.event.v1.Address
 	(*Attachment)(nil),            // 3: hermes.event.v1.Attachment
-	(*Quote)(nil),                 // 4: hermes.event.v1.Quote
-	(*Command)(nil),               // 5: hermes.event.v1.Command
-	(*MessageEvent)(nil),          // 6: hermes.event.v1.MessageEvent
-	nil,                           // 7: hermes.event.v1.Address.ExtraEntry
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*Turn)(nil),                  // 4: hermes.event.v1.Turn
+	(*Quote)(nil),                 // 5: hermes.event.v1.Quote
+	(*Command)(nil),               // 6: hermes.event.v1.Command
+	(*MessageEvent)(nil),          // 7: hermes.event.v1.MessageEvent
+	nil,                           // 8: hermes.event.v1.Address.ExtraEntry
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_hermes_event_v1_message_proto_depIdxs = []int32{
-	7, // 0: hermes.event.v1.Address.extra:type_name -> hermes.event.v1.Address.ExtraEntry
-	0, // 1: hermes.event.v1.MessageEvent.kind:type_name -> hermes.event.v1.Kind
-	1, // 2: hermes.event.v1.MessageEvent.source:type_name -> hermes.event.v1.Source
-	2, // 3: hermes.event.v1.MessageEvent.reply_to:type_name -> hermes.event.v1.Address
-	3, // 4: hermes.event.v1.MessageEvent.attachments:type_name -> hermes.event.v1.Attachment
-	4, // 5: hermes.event.v1.MessageEvent.quote:type_name -> hermes.event.v1.Quote
-	5, // 6: hermes.event.v1.MessageEvent.command:type_name -> hermes.event.v1.Command
-	8, // 7: hermes.event.v1.MessageEvent.sent_at:type_name -> google.protobuf.Timestamp
-	8, // 8: hermes.event.v1.MessageEvent.received_at:type_name -> google.protobuf.Timestamp
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	8,  // 0: hermes.event.v1.Address.extra:type_name -> hermes.event.v1.Address.ExtraEntry
+	0,  // 1: hermes.event.v1.MessageEvent.kind:type_name -> hermes.event.v1.Kind
+	1,  // 2: hermes.event.v1.MessageEvent.source:type_name -> hermes.event.v1.Source
+	2,  // 3: hermes.event.v1.MessageEvent.reply_to:type_name -> hermes.event.v1.Address
+	3,  // 4: hermes.event.v1.MessageEvent.attachments:type_name -> hermes.event.v1.Attachment
+	5,  // 5: hermes.event.v1.MessageEvent.quote:type_name -> hermes.event.v1.Quote
+	6,  // 6: hermes.event.v1.MessageEvent.command:type_name -> hermes.event.v1.Command
+	9,  // 7: hermes.event.v1.MessageEvent.sent_at:type_name -> google.protobuf.Timestamp
+	9,  // 8: hermes.event.v1.MessageEvent.received_at:type_name -> google.protobuf.Timestamp
+	4,  // 9: hermes.event.v1.MessageEvent.history:type_name -> hermes.event.v1.Turn
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_hermes_event_v1_message_proto_init() }
@@ -890,7 +989,7 @@ func file_hermes_event_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hermes_event_v1_message_proto_rawDesc), len(file_hermes_event_v1_message_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

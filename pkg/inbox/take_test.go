@@ -1,4 +1,4 @@
-package runtime
+package inbox
 
 import (
 	"strings"
@@ -103,12 +103,12 @@ func TestTake_QueuePolicy(t *testing.T) {
 			for _, seq := range c.named {
 				stored = append(stored, store.Message{InboxSeq: seq}, store.Message{})
 			}
-			got := take(rowsFrom(c.rows), 10, ownRun, stored)
-			require.Equal(t, int64(11), got.from)
-			require.Equal(t, c.to, got.to)
-			require.Equal(t, c.prompt, seqs(got.prompt))
-			require.Equal(t, c.late, got.late)
-			require.Equal(t, c.waiting, seqs(got.waiting))
+			got := Take(rowsFrom(c.rows), 10, ownRun, stored)
+			require.Equal(t, int64(11), got.From)
+			require.Equal(t, c.to, got.To)
+			require.Equal(t, c.prompt, seqs(got.Prompt))
+			require.Equal(t, c.late, got.Late)
+			require.Equal(t, c.waiting, seqs(got.Waiting))
 		})
 	}
 }
@@ -135,20 +135,20 @@ func TestTake_RunsTileTheInbox(t *testing.T) {
 				if len(above) == 0 {
 					break
 				}
-				got := take(above, done, ownRun, nil)
-				require.Equal(t, done+1, got.from)
-				require.Greater(t, got.to, done)
-				for _, r := range got.prompt {
+				got := Take(above, done, ownRun, nil)
+				require.Equal(t, done+1, got.From)
+				require.Greater(t, got.To, done)
+				for _, r := range got.Prompt {
 					answered[r.Seq]++
 				}
 				for i := range rows {
-					for _, late := range got.late {
+					for _, late := range got.Late {
 						if rows[i].Seq == late {
 							rows[i].RunID = ownRun
 						}
 					}
 				}
-				done = got.to
+				done = got.To
 			}
 			require.Equal(t, rows[len(rows)-1].Seq, done)
 			for _, r := range rows {
