@@ -73,6 +73,8 @@ type Queue struct {
 	Stream  string
 	Durable string
 	Filter  string
+	// New begins behind what the stream holds when the queue is created. Such a queue of EVT is a subscription.
+	New bool
 	// AckWait is the time after which an unacknowledged message comes again.
 	AckWait       time.Duration
 	MaxAckPending int

@@ -43,3 +43,11 @@ func RunQueue(class string) Queue {
 func OutQueue(platform string) Queue {
 	return Queue{Stream: StreamOut, Durable: "out-" + platform, Filter: OutFilter(platform), AckWait: 60 * time.Second, MaxAckPending: 20_000}
 }
+
+// EventQueue subscribes to one type of lifecycle event. Processes that use the same name share its events.
+func EventQueue(name, eventType string) Queue {
+	return Queue{
+		Stream: StreamEvents, Durable: "evt-" + name, Filter: "evt.*.*." + eventType, New: true,
+		AckWait: 30 * time.Second, MaxAckPending: 20_000,
+	}
+}

@@ -94,6 +94,9 @@ func ControlSubject(skey string) string { return keyed("ctl", skey) }
 // WorkerSubject addresses one worker process.
 func WorkerSubject(workerID string) string { return "ctl.worker." + workerID }
 
+// PreviewSubject addresses the egress process that shows runs while they are being written.
+func PreviewSubject(egressID string) string { return "prev." + egressID }
+
 // DeltaSubject carries the frames of a session's run.
 func DeltaSubject(skey string) string { return keyed("dlt", skey) }
 

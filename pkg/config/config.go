@@ -5,6 +5,8 @@
 package config
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
@@ -86,11 +88,51 @@ type Provider struct {
 
 // Channel is one account of a platform, answered by one profile.
 type Channel struct {
-	// Platform is webhook.
-	Platform string  `koanf:"platform"`
-	Tenant   string  `koanf:"tenant"`
-	Profile  string  `koanf:"profile"`
-	Webhook  Webhook `koanf:"webhook"`
+	// Platform is webhook or telegram; the section of that name below says the rest.
+	Platform string   `koanf:"platform"`
+	Tenant   string   `koanf:"tenant"`
+	Profile  string   `koanf:"profile"`
+	Webhook  Webhook  `koanf:"webhook"`
+	Telegram Telegram `koanf:"telegram"`
+}
+
+// Telegram is a bot.
+type Telegram struct {
+	// Token is what BotFather gave: "<bot id>:<key>".
+	Token Secret `koanf:"token"`
+	// Mode says how updates come: poll (the default, needs no public address) or webhook.
+	Mode string `koanf:"mode"`
+	// WebhookSecret is the secret_token of webhook mode, 1 to 256 of A-Z a-z 0-9 _ -. Updates are received at
+	// POST /v1/telegram/<channel name>.
+	WebhookSecret Secret `koanf:"webhook_secret"`
+	// WebhookURL is the public address of that path; if it is set, ingress registers it with Telegram at start-up.
+	WebhookURL string `koanf:"webhook_url"`
+	// APIURL is the Bot API server, https://api.telegram.org by default.
+	APIURL string `koanf:"api_url"`
+	// AllowUsers and AllowChats list the ids that may talk to the bot; "*" is everyone. Empty: nobody.
+	AllowUsers []string `koanf:"allow_users"`
+	AllowChats []string `koanf:"allow_chats"`
+	// Groups says what addresses the bot in a group: mention (the default: a mention, a reply to the bot or a command) or
+	// always (every message).
+	Groups string `koanf:"groups"`
+	// Streaming shows answers while they are written: auto (the default: drafts in private chats, edits in groups) or off.
+	Streaming string `koanf:"streaming"`
+}
+
+// Modes of Telegram, and its default server.
+const (
+	TelegramPoll    = "poll"
+	TelegramWebhook = "webhook"
+	TelegramAPIURL  = "https://api.telegram.org"
+)
+
+// WithDefaults fills what the operator left out.
+func (t Telegram) WithDefaults() Telegram {
+	t.Mode = cmp.Or(t.Mode, TelegramPoll)
+	t.APIURL = strings.TrimSuffix(cmp.Or(t.APIURL, TelegramAPIURL), "/")
+	t.Groups = cmp.Or(t.Groups, "mention")
+	t.Streaming = cmp.Or(t.Streaming, "auto")
+	return t
 }
 
 // Webhook is a generic webhook: POST /v1/hooks/<channel name> in, a signed POST to ReplyURL out.
@@ -117,16 +159,23 @@ type API struct {
 	Addr string `koanf:"addr"`
 	// Profile answers API messages.
 	Profile string `koanf:"profile"`
+	// Models are the profiles that GET /v1/models lists and chat completions may name; empty: all of them.
+	Models []string `koanf:"models"`
+	// RequestsPerMinute bounds each key, or each user where there are no keys; 0: no bound.
+	RequestsPerMinute int `koanf:"requests_per_minute"`
 	// Keys by name. None are needed while Addr is a loopback address.
 	Keys map[string]APIKey `koanf:"keys"`
 }
 
 // APIKey is a bearer key and who it stands for.
 type APIKey struct {
-	Secret Secret   `koanf:"secret"`
-	Tenant string   `koanf:"tenant"`
-	User   string   `koanf:"user"`
-	Roles  []string `koanf:"roles"`
+	Secret Secret `koanf:"secret"`
+	Tenant string `koanf:"tenant"`
+	User   string `koanf:"user"`
+	// Roles are user (the default: talk to agents and read what they say), reader (read only) and admin.
+	Roles []string `koanf:"roles"`
+	// RequestsPerMinute replaces the bound of api.
+	RequestsPerMinute int `koanf:"requests_per_minute"`
 }
 
 // NATS is the broker.
@@ -228,7 +277,7 @@ func Default() Config {
 		Tenants:   map[string]Tenant{DefaultTenant: {}},
 		Profiles:  map[string]Profile{DefaultProfile: {Provider: "demo", Tools: []string{"*"}}},
 		Providers: map[string]Provider{"demo": {Kind: "demo"}},
-		API:       API{Addr: "127.0.0.1:8080", Profile: DefaultProfile},
+		API:       API{Addr: "127.0.0.1:8080", Profile: DefaultProfile, RequestsPerMinute: 600},
 		NATS:      NATS{URL: "nats://127.0.0.1:4222", Streams: bus.DefaultConfig()},
 		Redis:     Redis{URL: "redis://127.0.0.1:6379/0"},
 		Postgres:  Postgres{URL: "postgres://hermes@127.0.0.1:5432/hermes", Connections: 8},

@@ -110,10 +110,9 @@ profiles.a.busy_policy: "shout" is not known, queue is
 profiles.a.limits.steps: 2000 is not between 1 and 1000
 profiles.b.model: provider "o" has no model of its own, name one
 channels.one.webhook.unsigned: is only allowed while ingress.addr :81 is a loopback address
-channels.three.platform: "pigeon" is not known, webhook is
 channels.three.tenant: "none" is not in tenants
 channels.three.profile: "c" is not in profiles
-channels.three.webhook.secrets: at least one is needed, or unsigned: true on a loopback address
+channels.three.platform: "pigeon" is not known, webhook and telegram are
 channels.two.webhook.unsigned: is only allowed while ingress.addr :81 is a loopback address
 channels.two.webhook.reply_secret: is needed with reply_url
 channels.two.webhook.text_pointer: "text" is no JSON pointer, it must begin with /
@@ -149,4 +148,27 @@ func TestLoopback(t *testing.T) {
 	} {
 		require.Equal(t, want, config.Loopback(addr), addr)
 	}
+}
+
+func TestValidate_TelegramChannels(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	cfg.Profiles["other"] = cfg.Profiles["default"]
+	token, err := config.NewSecret("env:BOT_TOKEN")
+	require.NoError(t, err)
+	cfg.Channels = map[string]config.Channel{
+		"good": {Platform: "telegram", Telegram: config.Telegram{Token: token, AllowUsers: []string{"*"}, AllowChats: []string{"-100"}}},
+		"bad": {Platform: "telegram", Profile: "other", Telegram: config.Telegram{
+			Mode: "push", APIURL: "ftp://x", Groups: "some", Streaming: "loud", AllowUsers: []string{"@ann"},
+		}},
+	}
+	require.EqualError(t, cfg.Validate(), `channels.bad.telegram.token: must not be empty
+channels.bad.telegram.api_url: scheme "ftp" is not one of http, https
+channels.bad.telegram.mode: "push" is neither poll nor webhook
+channels.bad.telegram.groups: "some" is not one of mention, always
+channels.bad.telegram.streaming: "loud" is not one of auto, off
+channels.bad.telegram.allow_users[0]: "@ann" is neither a numeric id nor *`)
+
+	cfg.Channels = map[string]config.Channel{"hook": {Platform: "telegram", Telegram: config.Telegram{Token: token, Mode: "webhook"}}}
+	require.EqualError(t, cfg.Validate(), "channels.hook.telegram.webhook_secret: is needed with mode webhook")
 }

@@ -53,6 +53,9 @@ func (c Config) CheckSecrets() error {
 			checkSecret(&p, fmt.Sprintf("%s.secrets[%d]", key, i), s)
 		}
 		checkSecret(&p, key+".reply_secret", w.ReplySecret)
+		t := c.Channels[name].Telegram
+		checkSecret(&p, "channels."+name+".telegram.token", t.Token)
+		checkSecret(&p, "channels."+name+".telegram.webhook_secret", t.WebhookSecret)
 	}
 	for _, name := range sortedKeys(c.API.Keys) {
 		checkSecret(&p, "api.keys."+name+".secret", c.API.Keys[name].Secret)
@@ -129,68 +132,18 @@ func checkLimits(p *problems, key string, l Limits) {
 	}
 }
 
-// platformWebhook is the platform whose channels can be configured; each platform is a package below pkg/channel.
-const platformWebhook = "webhook"
-
-func (c Config) validateChannels(p *problems) {
-	byProfile := map[string]string{}
-	for _, name := range sortedKeys(c.Channels) {
-		key, v := "channels."+name, c.Channels[name]
-		if err := bus.CheckToken("channels", name); err != nil {
-			*p = append(*p, err)
-		}
-		if v.Platform != platformWebhook {
-			p.add(key+".platform", "%q is not known, %s is", v.Platform, platformWebhook)
-		}
-		c.checkOwner(p, key, v.Tenant, v.Profile)
-		c.checkWebhook(p, key+".webhook", v.Webhook)
-		pair := v.TenantName() + "\x00" + v.Platform + "\x00" + v.ProfileName()
-		if other, taken := byProfile[pair]; taken && !c.Profiles[v.ProfileName()].ShareSessions {
-			p.add(key+".profile", "%q already answers channel %q of the same platform, so that their chats would share keys; "+
-				"use another profile or set profiles.%s.share_sessions", v.ProfileName(), other, v.ProfileName())
-		}
-		byProfile[pair] = name
-	}
-}
-
-func (c Config) checkOwner(p *problems, key, tenant, profile string) {
-	if tenant = cmp.Or(tenant, DefaultTenant); !has(c.Tenants, tenant) {
-		p.add(key+".tenant", "%q is not in tenants", tenant)
-	}
-	if profile = cmp.Or(profile, DefaultProfile); !has(c.Profiles, profile) {
-		p.add(key+".profile", "%q is not in profiles", profile)
-	}
-}
-
-func (c Config) checkWebhook(p *problems, key string, w Webhook) {
-	switch {
-	case len(w.Secrets) == 0 && !w.Unsigned:
-		p.add(key+".secrets", "at least one is needed, or unsigned: true on a loopback address")
-	case w.Unsigned && !Loopback(c.Ingress.Addr):
-		p.add(key+".unsigned", "is only allowed while ingress.addr %s is a loopback address", c.Ingress.Addr)
-	}
-	if w.ReplyURL != "" {
-		checkURL(p, key+".reply_url", w.ReplyURL, "http", "https")
-		if !w.ReplySecret.Set() {
-			p.add(key+".reply_secret", "is needed with reply_url")
-		}
-	}
-	for _, f := range []struct{ name, value string }{
-		{"text_pointer", w.TextPointer},
-		{"conversation_pointer", w.ConversationPointer},
-		{"user_pointer", w.UserPointer},
-		{"id_pointer", w.IDPointer},
-	} {
-		if f.value != "" && !strings.HasPrefix(f.value, "/") {
-			p.add(key+"."+f.name, "%q is no JSON pointer, it must begin with /", f.value)
-		}
-	}
-}
-
 func (c Config) validateAPI(p *problems) {
 	checkAddr(p, "api.addr", c.API.Addr)
 	if !has(c.Profiles, c.API.Profile) {
 		p.add("api.profile", "%q is not in profiles", c.API.Profile)
+	}
+	for i, name := range c.API.Models {
+		if !has(c.Profiles, name) {
+			p.add(fmt.Sprintf("api.models[%d]", i), "%q is not in profiles", name)
+		}
+	}
+	if c.API.RequestsPerMinute < 0 {
+		p.add("api.requests_per_minute", "%d is negative", c.API.RequestsPerMinute)
 	}
 	if len(c.API.Keys) == 0 && !Loopback(c.API.Addr) {
 		p.add("api.keys", "at least one is needed unless api.addr %s is a loopback address", c.API.Addr)
@@ -201,6 +154,12 @@ func (c Config) validateAPI(p *problems) {
 			p.add(key+".secret", "must not be empty")
 		}
 		c.checkOwner(p, key, v.Tenant, c.API.Profile)
+		for i, role := range v.Roles {
+			checkWord(p, fmt.Sprintf("%s.roles[%d]", key, i), role, "user", "reader", "admin")
+		}
+		if v.RequestsPerMinute < 0 {
+			p.add(key+".requests_per_minute", "%d is negative", v.RequestsPerMinute)
+		}
 		if v.User == "" {
 			p.add(key+".user", "must not be empty")
 		}

@@ -23,6 +23,8 @@ const (
 	PartitionTTL     = 6 * time.Second
 	PartitionRenewal = 2 * time.Second
 	MemberTTL        = 6 * time.Second
+
+	PreviewTTL = 10 * time.Second
 )
 
 // ErrUnavailable: Redis did not answer. It is never a statement about a lease.
@@ -106,10 +108,21 @@ type Routers interface {
 	Disown(ctx context.Context, routerID string, partitions []int) error
 }
 
+// Previews say which egress process shows the run of a session while it is being written. Without Redis nobody does.
+type Previews interface {
+	// HoldPreview takes or renews the preview of a session for PreviewTTL; false: another process shows it.
+	HoldPreview(ctx context.Context, skey, egressID string) (bool, error)
+	// PreviewHolder returns the process that shows the session, "" if there is none.
+	PreviewHolder(ctx context.Context, skey string) (egressID string, err error)
+	// DropPreview gives it up, if it is this process's.
+	DropPreview(ctx context.Context, skey, egressID string) error
+}
+
 // Leases is the whole port.
 type Leases interface {
 	Sessions
 	Routers
+	Previews
 	// Boot returns an identity of the server's data: it changes when the data was lost.
 	Boot(ctx context.Context) (string, error)
 	// CheckEviction refuses a server that may evict leases; a warning is returned for one that might.

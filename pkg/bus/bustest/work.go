@@ -26,6 +26,9 @@ func workTests() map[string]func(t *testing.T, b bus.Bus) {
 		"TwoWorkersShareAQueue":                   workShared,
 		"QueuesOfOneStreamAreSeparate":            workSeparate,
 		"AMessageWaitsForItsQueue":                workWaits,
+		"ANewQueueOfEventsBeginsBehindTheOldOnes": workNew,
+		"ASubscriptionGoesOnWhereItWasLeft":       workResumes,
+		"SubscriptionsOfOneStreamAreSeparate":     workSubscriptions,
 		"UnknownStreamIsNotFound":                 workUnknown,
 	}
 }
@@ -166,6 +169,39 @@ func workWaits(t *testing.T, b bus.Bus) {
 	publish(t, b, bus.Msg{Subject: bus.OutSubject("webhook", "s0"), ID: "1"})
 	w := openQueue(t, b, bus.OutQueue("webhook"))
 	require.Equal(t, []string{"1"}, ids(fetch(t, w, 10, soon)))
+}
+
+func happened(eventType, id string) bus.Msg {
+	return bus.Msg{Subject: bus.EventSubject("s0", eventType), ID: id}
+}
+
+func workNew(t *testing.T, b bus.Bus) {
+	publish(t, b, happened("run_started", "1"))
+	w := openQueue(t, b, bus.EventQueue("live", "run_started"))
+	publish(t, b, happened("run_finished", "2"), happened("run_started", "3"))
+	work := fetch(t, w, 10, soon)
+	require.Equal(t, []string{"3"}, ids(work))
+	require.NoError(t, work[0].Ack())
+	require.Empty(t, fetch(t, w, 10, 0))
+}
+
+func workResumes(t *testing.T, b bus.Bus) {
+	openQueue(t, b, bus.EventQueue("live", "run_started"))
+	publish(t, b, happened("run_started", "1"), happened("run_started", "2"))
+	one, two := openQueue(t, b, bus.EventQueue("live", "run_started")), openQueue(t, b, bus.EventQueue("live", "run_started"))
+	require.Equal(t, []string{"1"}, ids(fetch(t, one, 1, soon)))
+	require.Equal(t, []string{"2"}, ids(fetch(t, two, 10, soon)), "who uses the same name shares the events")
+}
+
+func workSubscriptions(t *testing.T, b bus.Bus) {
+	live := openQueue(t, b, bus.EventQueue("live", "run_started"))
+	audit := openQueue(t, b, bus.EventQueue("audit", "run_started"))
+	publish(t, b, happened("run_started", "1"))
+	for _, w := range []bus.Worker{live, audit} {
+		work := fetch(t, w, 10, soon)
+		require.Equal(t, []string{"1"}, ids(work))
+		require.NoError(t, work[0].Ack())
+	}
 }
 
 func workUnknown(t *testing.T, b bus.Bus) {

@@ -40,6 +40,9 @@ func (w *worker) open(ctx context.Context) error {
 		MaxAckPending: w.queue.MaxAckPending,
 		MaxDeliver:    -1,
 	}
+	if w.queue.New {
+		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
+	}
 	c, err := w.bus.js.CreateOrUpdateConsumer(ctx, w.queue.Stream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := w.bus.openStream(ctx, w.queue.Stream); err != nil {

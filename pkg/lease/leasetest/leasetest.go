@@ -26,6 +26,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 	groups := map[string]map[string]func(t *testing.T, b Backend){
 		"Sessions": sessionTests(),
 		"Routers":  routerTests(),
+		"Previews": previewTests(),
 		"Server":   serverTests(),
 	}
 	for group, tests := range groups {

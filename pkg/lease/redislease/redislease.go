@@ -1,8 +1,8 @@
 // Package redislease keeps leases in Redis. Every change is one Lua script on one key, and every call is one pipeline
 // (500 commands a round trip).
 //
-// Keys: l:{skey} holds a session lease, p:{pp} the router of a partition, r:routers the living routers by time of the
-// server, boot the identity of the data. Everything may vanish at any time.
+// Keys: l:{skey} holds a session lease, pv:{skey} the egress process that shows its run, p:{pp} the router of a partition,
+// r:routers the living routers by time of the server, boot the identity of the data. Everything may vanish at any time.
 package redislease
 
 import (
@@ -12,20 +12,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/internal/redisclient"
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/session"
 )
 
 const (
-	// timeout of connecting, reading and writing: an unreachable server must show well within a renewal.
-	timeout = time.Second
+	// timeout: an unreachable server must show well within a renewal.
+	timeout = redisclient.Timeout
 
 	bootKey    = "boot"
 	routersKey = "r:routers"
@@ -50,29 +49,12 @@ var _ lease.Leases = (*Leases)(nil)
 // Open checks the configuration and does not wait for the server: leases are hints, and everything works without them.
 func Open(_ context.Context, cfg Config) (*Leases, error) { return newLeases(cfg, timeout) }
 
-// quiet drops what the driver writes to standard error: every failure is returned as an error too.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
-
-var silenceDriver = sync.OnceFunc(func() { redis.SetLogger(quiet{}) }) //nolint:gochecknoglobals // the driver has one logger per process
-
 func newLeases(cfg Config, timeout time.Duration) (*Leases, error) {
-	silenceDriver()
-	opts, err := redis.ParseURL(cfg.URL)
+	client, err := redisclient.Open(redisclient.Config(cfg), timeout)
 	if err != nil {
-		return nil, errors.New("redis: url: not a redis:// or rediss:// address") // the text of err would show a password
+		return nil, err // says what it is about
 	}
-	if cfg.Password != "" {
-		opts.Password = cfg.Password
-	}
-	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = timeout, timeout, timeout
-	opts.DialerRetries = 1
-	opts.MaxRetries = -1 // a reservation that is sent twice would be refused by itself
-	opts.ContextTimeoutEnabled = true
-	opts.DisableIdentity = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return &Leases{client: redis.NewClient(opts), scripts: newScripts()}, nil
+	return &Leases{client: client, scripts: newScripts()}, nil
 }
 
 // Close implements lease.Leases.
@@ -231,6 +213,8 @@ func stored(skey, value string) *lease.Lease {
 }
 
 func leaseKey(skey string) string { return "l:{" + skey + "}" }
+
+func previewKey(skey string) string { return "pv:{" + skey + "}" }
 
 func partitionKey(p int) string { return "p:{" + bus.PartitionToken(p) + "}" }
 
