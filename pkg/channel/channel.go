@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 )
 
 // Part is one semantic piece of a reply, before any dialect; the JSON form of an outbox part.
@@ -43,6 +44,8 @@ type Send struct {
 	Part   Part
 	// IdemKey is the same for every try of this part: the platform's idempotency key where it has one.
 	IdemKey string
+	// Number is the place of the message in its reply, from 1; 0 if that is not known.
+	Number int
 	// RunID, MsgUID and the times are for platforms that pass them on.
 	RunID     string
 	CreatedAt time.Time
@@ -71,6 +74,43 @@ type Sender interface {
 	Send(ctx context.Context, s Send) (platformID string, err error)
 }
 
+// Preview is an answer that is still being written.
+type Preview struct {
+	Target event.Address
+	// RunID is the run that writes it.
+	RunID string
+	// Text is all of the answer so far, as Markdown that may break off anywhere. It is longer than one message may be:
+	// show its beginning.
+	Text string
+	// ID is the message that shows it, as the last call returned it; "" for the first.
+	ID string
+}
+
+// Previewer is a Sender that can show an answer while it is being written. Previews are hints: nothing depends on them.
+type Previewer interface {
+	// PreviewEvery is the least time between two previews in a chat; 0: none are shown there.
+	PreviewEvery(target event.Address) time.Duration
+	// Preview shows p and returns the id of the message that does; "" where the platform needs none and takes it away by
+	// itself. A final Send with Part.EditOf = id replaces it. Errors as of Send.
+	Preview(ctx context.Context, p Preview) (id string, err error)
+	// DeletePreview removes a message that shows a preview; one that is gone is no error.
+	DeletePreview(ctx context.Context, target event.Address, id string) error
+}
+
+// Typer is a Sender that can show that somebody is at work.
+type Typer interface {
+	// TypingEvery is the time after which a sign fades and has to be repeated.
+	TypingEvery() time.Duration
+	Typing(ctx context.Context, target event.Address) error
+}
+
+// Limiter is a Sender whose platform limits the rate of sends.
+type Limiter interface {
+	// Limits returns the buckets from which one send to target takes a token each, the widest first. Previews and typing
+	// take from the same ones.
+	Limits(target event.Address) []ratelimit.Bucket
+}
+
 // Class says what may have happened and what to do next.
 type Class string
 
@@ -92,7 +132,12 @@ type SendError struct {
 	RetryAfter time.Duration
 	// MovedTo is the new address for Moved.
 	MovedTo string
-	Err     error
+	// Freezes is the key of the bucket that RetryAfter closes, "" for those of the target.
+	Freezes string
+	// ThreadGone: the thread of the target no longer exists, and nothing was sent. Without it the message would go to
+	// the chat.
+	ThreadGone bool
+	Err        error
 }
 
 func (e *SendError) Error() string {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,14 @@ type platform struct{ *fake.Receiver }
 
 func (p platform) Answer(as ...channeltest.Answer) {
 	for _, a := range as {
-		p.Receiver.Answer(fake.Answer{Status: a.Status, Header: a.Header, Hang: a.Hang, Reset: a.Reset})
+		header := http.Header{}
+		if a.RetryAfter > 0 {
+			header.Set("Retry-After", strconv.Itoa(int(a.RetryAfter/time.Second)))
+		}
+		if a.Location != "" {
+			header.Set("Location", a.Location)
+		}
+		p.Receiver.Answer(fake.Answer{Status: a.Status, Header: header, Hang: a.Hang, Reset: a.Reset})
 	}
 }
 
@@ -71,9 +79,11 @@ func (p platform) Seen() []channeltest.Seen {
 	return seen
 }
 
+func (p platform) Shown() []string { return p.Receiver.Shown(target().ChatID) }
+
 func TestSender_Conforms(t *testing.T) {
 	t.Parallel()
-	channeltest.Run(t, func(t *testing.T) channeltest.Bundle {
+	channeltest.Run(t, channeltest.Features{Sample: channeltest.Sample}, func(t *testing.T) channeltest.Bundle {
 		t.Helper()
 		r := newReceiver(t)
 		return channeltest.Bundle{
