@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/llm"
@@ -40,7 +38,12 @@ func (p *pending) ready() bool { return p.arguments != nil && p.result == nil &&
 // act checks the calls of an answer, stores message and intents, and executes what is sound.
 func (r *runner) act(ctx context.Context, resp llm.Response) error {
 	s := r.prepare(resp)
-	defer r.close(s)
+	err := r.perform(ctx, s)
+	r.close(s, err)
+	return err
+}
+
+func (r *runner) perform(ctx context.Context, s *step) error {
 	if !s.hasReady() {
 		return context.Cause(ctx)
 	}
@@ -155,11 +158,17 @@ func (r *runner) settle(p *pending, state CallState, result *tool.Result) {
 	r.dirty = append(r.dirty, p.row)
 }
 
-// close pairs every call of the step with a result, also where the step was interrupted, and adds the results to the run
-// in the order of the calls.
-func (r *runner) close(s *step) {
+// close pairs every call of the step with a result, also where err has interrupted the step, and adds the results to the
+// run in the order of the calls. A handover leaves calls open: who goes on executes them again, or finds their outcome
+// unknown. Unsafe ones that were not started are closed, so that nobody takes them for done.
+func (r *runner) close(s *step, err error) {
+	leaving := errors.Is(err, ErrHandover)
 	for _, p := range s.calls {
-		if p.stored == nil && p.result == nil {
+		open := p.stored == nil && p.result == nil
+		if open && leaving && (p.started || p.row.Effect != tool.Unsafe) {
+			continue
+		}
+		if open {
 			r.abandon(p)
 		}
 		if p.stored == nil {
@@ -215,8 +224,7 @@ func leadingGroup(calls []*pending) []*pending {
 
 // runGroup runs a group and notes its results. The result of an unsafe call is stored before anything else happens.
 func (r *runner) runGroup(ctx context.Context, group []*pending) error {
-	reports := make([]report, len(group))
-	r.together(group, func(i int) { reports[i] = r.runCall(ctx, group[i]) })
+	reports := r.together(ctx, group)
 	var failed error
 	unsafe := false
 	for i, p := range group {
@@ -246,32 +254,4 @@ func (r *runner) record(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	return r.checkpoint(ctx)
-}
-
-// together calls work for every ready call of a group, at most ParallelTools at once, and waits for all. A panic is
-// raised again in the goroutine of the run, which is the one that recovers.
-func (r *runner) together(group []*pending, work func(i int)) {
-	var wg sync.WaitGroup
-	var once sync.Once
-	var panicked any
-	slots := make(chan struct{}, r.cfg.ParallelTools)
-	for i, p := range group {
-		if !p.ready() {
-			continue
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() {
-				if v := recover(); v != nil {
-					once.Do(func() { panicked = fmt.Sprintf("tool %s: %v", p.call.Name, v) })
-				}
-				<-slots
-			}()
-			work(i)
-		})
-	}
-	wg.Wait()
-	if panicked != nil {
-		panic(panicked)
-	}
 }

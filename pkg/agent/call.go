@@ -23,12 +23,8 @@ type report struct {
 	err    error
 }
 
-// runCall executes one call with its span and its events; nothing starts after the context has ended.
+// runCall executes one call with its span and its events. It may outlive the run and changes nothing of it.
 func (r *runner) runCall(ctx context.Context, p *pending) report {
-	if cause := context.Cause(ctx); cause != nil {
-		return report{err: cause}
-	}
-	p.started = true
 	start := time.Now()
 	spanCtx, end := r.tel.tool(ctx, p.call.Name, p.call.ID, r.in.Session)
 	event := Event{Tool: p.call.Name, CallID: p.call.ID}

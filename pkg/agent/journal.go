@@ -25,7 +25,7 @@ type Journal interface {
 	//   - with the result of an unsafe call, at once.
 	// Results of other calls ride with the next step or the final result. Any error ends the loop at once, without further
 	// effect, and is returned wrapped: ErrFenced if the run is somebody else's, or whatever else the caller wants to end
-	// the run with, such as a handover.
+	// the run with.
 	Checkpoint(ctx context.Context, step Step) (Signal, error)
 }
 
@@ -33,6 +33,8 @@ type Journal interface {
 var (
 	// ErrStopped: somebody asked for the end of this run.
 	ErrStopped = errors.New("agent: run stopped")
+	// ErrHandover: the run goes on in another place. Nothing more is started here, and calls that have no result stay open.
+	ErrHandover = errors.New("agent: run handed over")
 	// ErrFenced: the run is somebody else's now. Nothing may be written or started.
 	ErrFenced = errors.New("agent: run fenced")
 )

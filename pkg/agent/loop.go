@@ -63,6 +63,9 @@ type Deps struct {
 	Tools *tool.Registry
 	// Executor runs them. It may return an error that is [ErrFenced] to end the run at once.
 	Executor tool.Executor
+	// Go starts each tool call in a goroutine of its own, so that its owner can wait for those that outlive their run: a
+	// run does not wait for a tool that does not heed the end of its context. nil: nobody waits for them.
+	Go func(f func())
 	// Tracer and Meter may be nil.
 	Tracer trace.Tracer
 	Meter  metric.Meter
@@ -79,6 +82,9 @@ type Loop struct {
 func New(cfg Config, deps Deps) (*Loop, error) {
 	if deps.Tools == nil {
 		deps.Tools = tool.NoTools()
+	}
+	if deps.Go == nil {
+		deps.Go = func(f func()) { go f() }
 	}
 	if deps.Model == nil {
 		return nil, errors.New("agent: model: must not be nil")
@@ -98,10 +104,14 @@ func New(cfg Config, deps Deps) (*Loop, error) {
 //
 // The result is valid also with an error, unless that is [ErrFenced] or comes from the journal: it holds the messages
 // and calls that are not checkpointed yet, with every call paired, and the text shown so far. The errors are
-// [ErrStopped] (by a signal of the journal, or as the cause of ctx), any other cause of ctx, the error of the journal,
-// or the *llm.Error that ended the run.
+// [ErrStopped] (by a signal of the journal, or as the cause of ctx), [ErrHandover] (by [Run.Leave], or as the cause of
+// ctx), any other cause of ctx, the error of the journal, or the *llm.Error that ended the run.
+//
+// When ctx ends, calls that run have 2 s to end too. Run does not wait for them any longer: their results are dropped,
+// and observe is not told of them.
 func (l *Loop) Run(ctx context.Context, run Run, journal Journal, observe Observer) (Result, error) {
 	r := newRunner(l, run, journal, observe)
+	defer r.silence()
 	return r.run(ctx)
 }
 

@@ -59,7 +59,10 @@ func (r *runner) setBase() {
 	if limit > 0 {
 		limit += r.lead
 	}
-	r.base = repair(window(whole, limit))
+	if !r.in.HistoryComplete || limit < len(whole) { // the beginning of what a store returns may be that of a window
+		whole = window(whole, limit)
+	}
+	r.base = repair(whole)
 }
 
 // lastCalls returns the index of the last message with tool calls, -1 if a message of another kind follows it.
@@ -129,8 +132,9 @@ func (r *runner) again(p *pending) {
 
 // resume finishes an open step.
 func (r *runner) resume(ctx context.Context, s *step) error {
-	defer r.close(s)
-	return r.execute(ctx, s)
+	err := r.execute(ctx, s)
+	r.close(s, err)
+	return err
 }
 
 // addPrompt adds the new messages, but for those that are stored.

@@ -18,12 +18,16 @@ type Run struct {
 	Notes string
 	// History is what earlier runs of the conversation stored, oldest first.
 	History []llm.Message
+	// HistoryComplete: History is the whole conversation as its client keeps it. It is not cut to the limit.
+	HistoryComplete bool
 	// Prompt are the new messages, each with its inbox row. Those whose row Stored names already are left out.
 	Prompt []Prompt
 	// Stored and Calls are what an earlier attempt of this run checkpointed: its messages in the order of N, and its tool
 	// ledger. Both are empty on the first attempt.
 	Stored []Entry
 	Calls  []Call
+	// Leave, if not nil, is asked between two steps, when no call is open: true ends the loop with ErrHandover.
+	Leave func() bool
 }
 
 // Prompt is a new message.
@@ -69,12 +73,14 @@ type Outcome string
 
 // Done: there is an answer. Budget: the steps were used up and the text sums up. GaveUp: the model kept asking for tools
 // that do not exist, or had nothing to say. Stopped: see ErrStopped. Failed: the model could not be reached or refused.
+// HandedOver: see ErrHandover.
 const (
-	Done    Outcome = "done"
-	Budget  Outcome = "budget"
-	GaveUp  Outcome = "gave_up"
-	Stopped Outcome = "stopped"
-	Failed  Outcome = "failed"
+	Done       Outcome = "done"
+	Budget     Outcome = "budget"
+	GaveUp     Outcome = "gave_up"
+	Stopped    Outcome = "stopped"
+	Failed     Outcome = "failed"
+	HandedOver Outcome = "handed_over"
 )
 
 // Result is what a run leaves behind.
@@ -83,7 +89,7 @@ type Result struct {
 	// Text is the answer; of a stopped or failed run the partial text of the last model call, which may be empty.
 	Text string
 	// Entries and Calls are not checkpointed yet and belong into the final statement of the run. Every call in Entries or
-	// in what was checkpointed has its result.
+	// in what was checkpointed has its result, but for those that a handover leaves open.
 	Entries []Entry
 	Calls   []Call
 	// Usage and Steps count this attempt's model calls.

@@ -48,7 +48,11 @@ type runner struct {
 }
 
 func newRunner(l *Loop, run Run, journal Journal, observe Observer) *runner {
-	return &runner{Loop: l, in: run, journal: journal, observer: observe, ids: callIDs{}, limit: l.cfg.HistoryLimit, next: 1}
+	r := &runner{Loop: l, in: run, journal: journal, observer: observe, ids: callIDs{}, limit: l.cfg.HistoryLimit, next: 1}
+	if run.HistoryComplete {
+		r.limit = max(r.limit, len(run.History))
+	}
+	return r
 }
 
 func (r *runner) run(ctx context.Context) (Result, error) {
@@ -60,6 +64,9 @@ func (r *runner) run(ctx context.Context) (Result, error) {
 	}
 	r.addPrompt()
 	for r.steps < r.cfg.Steps {
+		if r.in.Leave != nil && r.in.Leave() {
+			return r.interrupted(ErrHandover)
+		}
 		resp, err := r.think(ctx, r.toolSpecs(), "")
 		if err != nil {
 			return r.interrupted(err)
@@ -149,18 +156,26 @@ func (r *runner) interrupted(err error) (Result, error) {
 			r.add(llm.Message{Role: llm.Assistant, Text: readable(r.shown)}, 0)
 		}
 		return r.finish(Stopped, r.shown), err
+	case errors.Is(err, ErrHandover): // who goes on says it anew
+		return r.finish(HandedOver, ""), err
 	default:
 		return r.finish(Failed, r.shown), err
 	}
 }
 
 func (r *runner) emit(ctx context.Context, e Event) {
-	if r.observer == nil {
-		return
-	}
 	r.observing.Lock()
 	defer r.observing.Unlock()
-	r.observer(ctx, e)
+	if r.observer != nil {
+		r.observer(ctx, e)
+	}
+}
+
+// silence ends the observation: calls that were abandoned may still say something.
+func (r *runner) silence() {
+	r.observing.Lock()
+	defer r.observing.Unlock()
+	r.observer = nil
 }
 
 // add appends a message of the run.

@@ -150,8 +150,11 @@ func (r *runner) show(ctx context.Context, text string) {
 	r.emit(ctx, Event{Kind: TextDelta, Text: text})
 }
 
-// call is one request with its span and its events.
+// call is one request with its span and its events; none begins after the context has ended.
 func (r *runner) call(ctx context.Context, req llm.Request) (llm.Response, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return llm.Response{}, cause
+	}
 	start := time.Now()
 	spanCtx, end := r.tel.chat(ctx, req.Model, r.in.Session)
 	r.emit(spanCtx, Event{Kind: LLMStarted, Model: req.Model})

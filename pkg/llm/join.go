@@ -3,7 +3,7 @@ package llm
 import "slices"
 
 // Join returns the messages with neighbours of one role joined in order, as providers demand that alternate roles, and
-// with the speaker before each text that has one ("Anna: hi"). Tool messages stay apart, since each answers one call. The
+// with the speaker before each text that has one ("[Anna]: hi"). Tool messages stay apart, since each answers one call. The
 // input is not changed: history keeps the separate messages.
 func Join(messages []Message) []Message {
 	joined := make([]Message, 0, len(messages))
@@ -21,7 +21,7 @@ func Join(messages []Message) []Message {
 
 func attributed(m Message) Message {
 	if m.Role == User && m.Name != "" {
-		m.Text = m.Name + ": " + m.Text
+		m.Text = "[" + m.Name + "]: " + m.Text
 	}
 	m.Name = ""
 	return m

@@ -23,7 +23,7 @@ func TestJoin_JoinsNeighboursAndNamesSpeakers(t *testing.T) {
 	before := append([]llm.Message(nil), history...)
 
 	require.Equal(t, []llm.Message{
-		{Role: llm.User, Text: "Anna: hi\nunnamed"},
+		{Role: llm.User, Text: "[Anna]: hi\nunnamed"},
 		{Role: llm.Assistant, Text: "one\ntwo", ToolCalls: call},
 		{Role: llm.Tool, ToolCallID: "a", Text: "r"},
 		{Role: llm.Tool, ToolCallID: "b", Text: "s"},

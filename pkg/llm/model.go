@@ -26,7 +26,7 @@ const (
 type Message struct {
 	Role Role   `json:"role"`
 	Text string `json:"text,omitempty"`
-	// Name is the speaker in a shared conversation.
+	// Name is the speaker in a shared conversation, without brackets or line breaks; [Join] writes it before the text.
 	Name string `json:"name,omitempty"`
 	// ToolCalls are set on assistant messages; each is answered by a Tool message with its ID.
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
@@ -72,7 +72,8 @@ const (
 	FinishFilter    FinishReason = "content_filter"
 )
 
-// Usage counts tokens; zero where the provider gives none.
+// Usage counts tokens; zero where the provider gives none. Its JSON form is the usage of a run in the store; readers
+// ignore fields that they do not know.
 type Usage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`

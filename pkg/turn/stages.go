@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
-	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/intent"
 	"github.com/hermes-runtime/hermes/pkg/llm"
 )
@@ -21,7 +20,7 @@ func (s *stages) preprocess(context.Context) error {
 		if strings.TrimSpace(m.Text) == "" && len(m.Attachments) == 0 {
 			continue
 		}
-		message := llm.Message{Role: llm.User, Name: m.Name, Text: promptText(m)}
+		message := llm.Message{Role: llm.User, Name: oneLine(m.Name, maxNameRunes), Text: promptText(m)}
 		t.Prompt = append(t.Prompt, agent.Prompt{Message: message, InboxSeq: m.InboxSeq})
 		texts = append(texts, m.Text)
 	}
@@ -35,35 +34,6 @@ func (s *stages) preprocess(context.Context) error {
 	default:
 		return nil
 	}
-}
-
-// promptText is a message as the model reads it: what it answers, what it says, what came with it.
-func promptText(m Message) string {
-	var parts []string
-	if m.Quote != nil && m.Quote.Text != "" {
-		parts = append(parts, "[in reply to: "+intent.Clean(m.Quote.Text)+"]")
-	}
-	if m.Text != "" {
-		parts = append(parts, m.Text)
-	}
-	for _, a := range m.Attachments {
-		parts = append(parts, describe(a))
-	}
-	return strings.Join(parts, "\n")
-}
-
-func describe(a event.Attachment) string {
-	words := []string{"[attachment:", a.Kind}
-	if a.Name != "" {
-		words = append(words, intent.Clean(a.Name))
-	}
-	if a.MIME != "" {
-		words = append(words, a.MIME)
-	}
-	if a.Size > 0 {
-		words = append(words, fmt.Sprintf("%d bytes", a.Size))
-	}
-	return strings.Join(words, " ") + "]"
 }
 
 // Below unsure an intent is not believed, below routable it is not acted upon.

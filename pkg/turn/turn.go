@@ -36,7 +36,7 @@ const (
 // Message is one message that the turn answers.
 type Message struct {
 	InboxSeq int64
-	// Name is the speaker; set it only in shared conversations.
+	// Name is the speaker as the platform names it; set it only in shared conversations.
 	Name        string
 	Text        string
 	Attachments []event.Attachment

@@ -61,7 +61,7 @@ func TestAGT10_SeveralUserMessagesInARow(t *testing.T) {
 	got := server.Requests()[0]
 	require.Equal(t, []fakemodel.Message{
 		{Role: "system", Content: "be kind"},
-		{Role: "user", Content: "Anna: hi\nBen: are you there?"},
+		{Role: "user", Content: "[Anna]: hi\n[Ben]: are you there?"},
 		{Role: "assistant", Content: "yes\nhow can I help?"},
 		{Role: "user", Content: "tell me a joke"},
 	}, got.Messages)
