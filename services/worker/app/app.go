@@ -30,6 +30,9 @@ type Deps struct {
 	Models map[string]llm.Model
 	// Executor runs tools; nil: nobody has tools.
 	Executor tool.Executor
+	// DrainSoft and DrainHard are the shares of the time to stop after which runs are handed over wherever they are, and
+	// are abandoned; 0: 60 % and 80 %.
+	DrainSoft, DrainHard float64
 }
 
 // App is a worker. It is a daemon.Component and owns none of its backends.
@@ -50,7 +53,7 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 	meter, tracer := b.Meters.Meter(scope), b.Traces.Tracer(scope)
 
 	emitter := hook.NewEmitter(b.Bus, logger)
-	signals := control.NewListener(b.Bus, logger)
+	signals := control.NewListener(b.Bus, b.Store, logger)
 	streams := stream.NewHub(b.Bus, logger)
 	committer, err := checkpoint.New(b.Store, meter)
 	if err != nil {
@@ -67,7 +70,9 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	slots, err := slot.New(slot.Config{WorkerID: id, Pools: cfg.Worker.Pools, Slots: cfg.Worker.Slots}, slot.Deps{
+	slots, err := slot.New(slot.Config{
+		WorkerID: id, Pools: cfg.Worker.Pools, Slots: cfg.Worker.Slots, DrainSoft: deps.DrainSoft, DrainHard: deps.DrainHard,
+	}, slot.Deps{
 		Bus: b.Bus, Leases: b.Leases, Store: b.Store, Control: signals, Streams: streams, Runner: runs,
 		Metrics: metrics, Tracer: tracer, Logger: logger,
 	})
@@ -81,6 +86,7 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 			{Name: "committer", Component: committer},
 			{Name: "control", Component: signals},
 			{Name: "streams", Component: streams},
+			{Name: "runtime", Component: runs},
 			{Name: "slots", Component: slots},
 		},
 	}, nil
@@ -118,8 +124,9 @@ func (a *App) Start(ctx context.Context) error {
 	return a.group.Start(ctx, a.parts...)
 }
 
-// Stop gives back what is not begun and waits for the runs in hand. After 60 % of the time until ctx ends they are
-// cancelled, after 80 % abandoned, which leaves them to the sweeper; the rest is for what still has to be sent.
+// Stop gives back what is not begun and hands over the runs in hand, each at its next step boundary. After 60 % of the
+// time until ctx ends they are handed over wherever they are, after 80 % abandoned, which leaves them to the sweeper; the
+// rest is for what still has to be sent.
 func (a *App) Stop(ctx context.Context) error { return a.group.Stop(ctx) }
 
 // Checks are the dependencies of /readyz. Without Redis runs are claimed without leases; without the store nothing is

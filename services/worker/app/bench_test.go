@@ -130,7 +130,9 @@ type bench struct {
 	spans    *tracetest.SpanRecorder
 	metrics  *sdkmetric.ManualReader
 	backends backends.Backends
-	app      *app.App
+	// drainSoft and drainHard are those of app.Deps.
+	drainSoft, drainHard float64
+	app                  *app.App
 
 	events chan bus.Msg
 }
@@ -169,8 +171,29 @@ func newBench(t *testing.T, model *script) *bench {
 
 // new wires the worker.
 func (b *bench) new() (err error) {
-	b.app, err = app.New(b.cfg, b.backends, app.Deps{Models: map[string]llm.Model{"script": b.model}, Executor: b.executor})
+	b.app, err = app.New(b.cfg, b.backends, b.deps())
 	return err
+}
+
+func (b *bench) deps() app.Deps {
+	return app.Deps{
+		Models: map[string]llm.Model{"script": b.model}, Executor: b.executor, DrainSoft: b.drainSoft, DrainHard: b.drainHard,
+	}
+}
+
+// second starts another worker on the same backends, until the end of the test.
+func (b *bench) second(t *testing.T) {
+	t.Helper()
+	cfg := b.cfg
+	cfg.Worker.ID = "worker-2"
+	second, err := app.New(cfg, b.backends, b.deps())
+	require.NoError(t, err)
+	require.NoError(t, second.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		require.NoError(t, second.Stop(ctx))
+	})
 }
 
 // start starts the worker until the end of the test.
@@ -234,6 +257,22 @@ func (c chat) row(uid, text string, change ...func(*store.AdmitMessage)) store.A
 
 func stopRow(m *store.AdmitMessage) {
 	m.Kind, m.WantsRun, m.Wakes, m.Stop = store.KindStop, false, true, true
+}
+
+// stopAllRow is a stop that covers what waits, too.
+func (c chat) stopAllRow(uid string) store.AdmitMessage {
+	m := c.message(uid, "/stop all")
+	m.Kind, m.Command = event.KindCommand, &event.Command{Name: "stop", Args: "all"}
+	body, err := json.Marshal(m)
+	if err != nil { // strings only: cannot fail
+		panic(err)
+	}
+	return c.row(uid, "", stopRow, func(row *store.AdmitMessage) { row.Body = body })
+}
+
+// resetRow is what /new is admitted as.
+func resetRow(m *store.AdmitMessage) {
+	m.Kind, m.WantsRun, m.Reset = store.KindCommand, false, true
 }
 
 func inGroup(name string) func(*store.AdmitMessage) {

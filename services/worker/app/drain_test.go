@@ -13,7 +13,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
-func TestDrain_WaitsForRunsInHandAndTakesNoMore(t *testing.T) {
+func TestENG09_ARunThatEndsInTimeIsAnsweredAndNothingMoreIsTaken(t *testing.T) {
 	t.Parallel()
 	started, held := make(chan struct{}), make(chan struct{})
 	b := startBench(t, &script{answer: func(ctx context.Context, n int, req llm.Request, say func(string)) (llm.Response, error) {
@@ -55,24 +55,7 @@ func TestDrain_WaitsForRunsInHandAndTakesNoMore(t *testing.T) {
 	require.Equal(t, []string{b.session(t, c).RunID.String() + ":2:0", late.RunID.String() + ":1:0"}, ids)
 }
 
-func TestDrain_CancelsRunsThatDoNotEndAndWritesNothing(t *testing.T) {
-	t.Parallel()
-	started := make(chan struct{})
-	b := startBench(t, talker(started))
-	c := newChat(webhook, "a")
-	a := b.send(t, c, "m1", "hi")
-	receive(t, started)
-	begun := time.Now()
-	b.stop(t, time.Second)
-	require.GreaterOrEqual(t, time.Since(begun), 500*time.Millisecond, "runs get 60 % of the time")
-	require.Less(t, time.Since(begun), 900*time.Millisecond)
-	s := b.session(t, c)
-	require.Equal(t, store.Running, s.State, "the sweeper takes it over")
-	require.Empty(t, b.said(t, a.RunID))
-	require.False(t, b.redis.Exists("l:{"+c.skey+"}"), "at once, since the lease is free")
-}
-
-func TestDrain_GivesUnstartedMessagesBack(t *testing.T) {
+func TestENG09_UnstartedMessagesAreGivenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, &script{answer: echo})
 	down := &noClaims{Store: b.mem, asked: make(chan struct{}, 64)}

@@ -6,20 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/hermes-runtime/hermes/pkg/llm"
 	"github.com/hermes-runtime/hermes/pkg/store"
-	"github.com/hermes-runtime/hermes/services/worker/app"
 )
 
 func TestWorkers_ShareSessionsAndAnswerEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, &script{answer: echo})
 	b.start(t)
-	cfg := b.cfg
-	cfg.Worker.ID = "worker-2"
-	second, err := app.New(cfg, b.backends, app.Deps{Models: map[string]llm.Model{"script": b.model}})
-	require.NoError(t, err)
-	require.NoError(t, second.Start(t.Context()))
+	b.second(t)
 
 	const chats, messages = 24, 10 // more than a slot serves in a row
 	for i := range chats {
@@ -46,5 +40,4 @@ func TestWorkers_ShareSessionsAndAnswerEachMessageOnce(t *testing.T) {
 		}
 	}
 	require.Len(t, b.model.calls(), chats*messages)
-	require.NoError(t, second.Stop(t.Context()))
 }

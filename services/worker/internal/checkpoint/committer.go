@@ -1,6 +1,6 @@
-// Package checkpoint commits what runs have done: their steps (T3) and their ends (T4).
+// Package checkpoint commits what runs have done: their steps (T3), their ends (T4) and their handovers (T5).
 //
-// One loop per worker sends checkpoints and finishes, each as sets of what queued up during the last round trip. Since
+// One loop per worker sends checkpoints, finishes and handovers, each as sets of what queued up during the last round trip. Since
 // there is one loop, the writes of a run reach the store in the order in which they were asked for, and two writes of
 // one run are never in flight together.
 package checkpoint
@@ -24,12 +24,14 @@ const batchLimit = 64
 type Store interface {
 	Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store.CheckpointResult, error)
 	Finish(ctx context.Context, fins []store.Finish) ([]store.FinishResult, error)
+	Handover(ctx context.Context, cps []store.Checkpoint) ([]store.HandoverResult, error)
 }
 
 // Committer is a daemon.Component; it must outlive the runs.
 type Committer struct {
 	checkpoints *batch.Queue[store.Checkpoint, store.CheckpointResult]
 	finishes    *batch.Queue[store.Finish, store.FinishResult]
+	handovers   *batch.Queue[store.Checkpoint, store.HandoverResult]
 	fenced      metric.Int64Counter
 	loops       daemon.Loops
 }
@@ -44,6 +46,7 @@ func New(s Store, meter metric.Meter) (*Committer, error) {
 	return &Committer{
 		checkpoints: batch.NewQueue(batchLimit, s.Checkpoint),
 		finishes:    batch.NewQueue(batchLimit, s.Finish),
+		handovers:   batch.NewQueue(batchLimit, s.Handover),
 		fenced:      fenced,
 	}, nil
 }
@@ -60,12 +63,15 @@ func (c *Committer) Stop(ctx context.Context) error { return c.loops.Stop(ctx) }
 func (c *Committer) run(ctx context.Context) {
 	defer c.checkpoints.Close()
 	defer c.finishes.Close()
+	defer c.handovers.Close()
 	for {
 		select {
 		case call := <-c.checkpoints.Ready():
 			c.checkpoints.Flush(ctx, call)
 		case call := <-c.finishes.Ready():
 			c.finishes.Flush(ctx, call)
+		case call := <-c.handovers.Ready():
+			c.handovers.Flush(ctx, call)
 		case <-ctx.Done():
 			return
 		}
@@ -99,6 +105,23 @@ func (c *Committer) Finish(ctx context.Context, f store.Finish) (store.FinishRes
 		c.countFenced(ctx, "finish")
 	}
 	return result, nil
+}
+
+// Handover stores what a run has done and gives it back; it is durable on return, and gen is that of the queued run.
+// While the store is unavailable it is sent again until ctx ends. Errors: store.ErrFenced, also if an earlier try of
+// unknown outcome was written, store.ErrRejected, or the cause of ctx.
+func (c *Committer) Handover(ctx context.Context, cp store.Checkpoint) (gen int64, err error) {
+	result, err := c.handovers.Do(ctx, cp)
+	if err == nil {
+		err = result.Err
+	}
+	if errors.Is(err, store.ErrFenced) {
+		c.countFenced(ctx, "handover")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("handover: %w", err)
+	}
+	return result.Gen, nil
 }
 
 func (c *Committer) countFenced(ctx context.Context, write string) {

@@ -132,6 +132,8 @@ func TestCommitter_CountsFencedWrites(t *testing.T) {
 		run.Gen++
 		_, err := c.Checkpoint(t.Context(), store.Checkpoint{Fence: run.Fence, RunGen: run.FirstGen})
 		require.ErrorIs(t, err, store.ErrFenced)
+		_, err = c.Handover(t.Context(), store.Checkpoint{Fence: run.Fence, RunGen: run.FirstGen})
+		require.ErrorIs(t, err, store.ErrFenced)
 		result, err := c.Finish(t.Context(), finishOf(run, `{}`))
 		require.NoError(t, err)
 		require.Equal(t, store.FinishFenced, result.Outcome)
@@ -139,8 +141,29 @@ func TestCommitter_CountsFencedWrites(t *testing.T) {
 		var all metricdata.ResourceMetrics
 		require.NoError(t, reader.Collect(t.Context(), &all))
 		points := all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints
-		require.Len(t, points, 2)
-		require.Equal(t, []int64{1, 1}, []int64{points[0].Value, points[1].Value})
+		require.Len(t, points, 3)
+		require.Equal(t, []int64{1, 1, 1}, []int64{points[0].Value, points[1].Value, points[2].Value})
+	})
+}
+
+func TestCommitter_HandsARunOverUnderTheNextGeneration(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{Store: memstore.New()}
+		c, _ := startCommitter(t, s)
+		run := s.claimed(t, "a")
+		gen, err := c.Handover(t.Context(), store.Checkpoint{
+			Fence: run.Fence, RunGen: run.FirstGen, Messages: []store.Message{{N: 1, Role: "user", Content: []byte(`{}`), InboxSeq: 1}},
+		})
+		require.NoError(t, err)
+		require.Equal(t, run.Gen+1, gen)
+		row, err := s.Session(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, store.Queued, row.State)
+		require.Equal(t, []any{run.RunID, gen}, []any{row.RunID, row.Gen})
+		messages, err := s.RunMessages(t.Context(), run.RunID)
+		require.NoError(t, err)
+		require.Len(t, messages, 1)
 	})
 }
 
@@ -159,6 +182,10 @@ func TestCommitter_GivesUpWithTheRun(t *testing.T) {
 type down struct{}
 
 func (down) Checkpoint(context.Context, []store.Checkpoint) ([]store.CheckpointResult, error) {
+	return nil, store.ErrUnavailable
+}
+
+func (down) Handover(context.Context, []store.Checkpoint) ([]store.HandoverResult, error) {
 	return nil, store.ErrUnavailable
 }
 

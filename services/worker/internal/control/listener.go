@@ -1,7 +1,8 @@
 // Package control brings stop signals and fences to the runs in hand.
 //
 // A signal is a wake-up over a bus that may lose it: what it tells is also in the store, where the next checkpoint of
-// the run finds it. All subscriptions of a worker share one channel and one goroutine.
+// the run finds it, and for runs inside a long call one question for all of them, every 2 s. All subscriptions of a
+// worker share one channel and one goroutine.
 package control
 
 import (
@@ -15,14 +16,21 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
+	"github.com/hermes-runtime/hermes/pkg/store"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 )
 
 const buffer = 4096
 
+// Store says which runs are stopped or lost.
+type Store interface {
+	Stops(ctx context.Context, fences []store.Fence) ([]store.StopState, error)
+}
+
 // Listener passes signals to handles. It is a daemon.Component; it must outlive the runs.
 type Listener struct {
 	bus      bus.Notifier
+	store    Store
 	logger   *slog.Logger
 	messages chan bus.Msg
 	loops    daemon.Loops
@@ -34,17 +42,18 @@ type Listener struct {
 }
 
 // NewListener returns a listener.
-func NewListener(b bus.Notifier, logger *slog.Logger) *Listener {
-	return &Listener{bus: b, logger: logger, messages: make(chan bus.Msg, buffer), runs: map[string][]*Handle{}}
+func NewListener(b bus.Notifier, s Store, logger *slog.Logger) *Listener {
+	return &Listener{bus: b, store: s, logger: logger, messages: make(chan bus.Msg, buffer), runs: map[string][]*Handle{}}
 }
 
 // Start begins to pass signals on.
 func (l *Listener) Start(ctx context.Context) error {
 	l.loops.Go(ctx, l.run)
+	l.loops.Go(ctx, l.poll)
 	return nil
 }
 
-// Stop ends the loop.
+// Stop ends both loops.
 func (l *Listener) Stop(ctx context.Context) error { return l.loops.Stop(ctx) }
 
 // Listen subscribes to the signals of a session. Signals sent after it has returned reach the handles of the session.
@@ -119,12 +128,12 @@ func (h *Handle) signal(c *runv1.Control) {
 	switch c.GetKind() {
 	case runv1.ControlKind_CONTROL_KIND_STOP:
 		// A stop names the run that was current when it was admitted; it never reaches another one.
-		if c.GetRunId() == h.RunID {
+		if c.GetRunId() == h.RunID.String() {
 			h.Stop()
 		}
 	case runv1.ControlKind_CONTROL_KIND_FENCED:
 		if c.GetGen() > h.Gen {
-			h.Fence()
+			h.Lose()
 		}
 	default: // wake-ups for rows that a later run takes
 	}

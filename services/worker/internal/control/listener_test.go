@@ -13,6 +13,8 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/bus/natsbus"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 )
@@ -25,14 +27,15 @@ func TestListener_ReachesTheRunsOfASessionAndNoOthers(t *testing.T) {
 	b, err := natsbus.Connect(t.Context(), natsbus.Config{URL: natsserver.NewMemory(t).URL(), Name: "test", Streams: bus.DefaultConfig()}, logger)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	l := NewListener(b, logger)
+	l := NewListener(b, memstore.New(), logger)
 	require.NoError(t, l.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, l.Stop(context.WithoutCancel(t.Context()))) })
 
 	const one, two = "aaaaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbbbb"
 	var handles []*Handle
 	for _, h := range []*Handle{
-		NewHandle(t.Context(), one, 1, "r1"), NewHandle(t.Context(), one, 2, "r2"), NewHandle(t.Context(), two, 1, "r3"),
+		NewHandle(t.Context(), store.Fence{SKey: one, Gen: 1}), NewHandle(t.Context(), store.Fence{SKey: one, Gen: 2}),
+		NewHandle(t.Context(), store.Fence{SKey: two, Gen: 1}),
 	} {
 		t.Cleanup(h.Close)
 		l.Add(h)

@@ -10,9 +10,11 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/channel"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/intent"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/turn"
+	"github.com/hermes-runtime/hermes/services/worker/internal/slot"
 )
 
 // committer ends the run for the pipeline.
@@ -45,7 +47,9 @@ func (r *run) commit(t *turn.Turn) error {
 		return fmt.Errorf("finish: %w", agent.ErrFenced)
 	}
 	r.committed, r.result, r.state, r.replies = true, result, f.State, f.Replies
-	r.follow()
+	if result.RunID != uuid.Nil {
+		r.next = slot.Ended{NextRun: result.RunID, NextGen: result.Gen, Traceparent: f.NextTraceparent}
+	}
 	return nil
 }
 
@@ -85,10 +89,17 @@ func (r *run) finishOf(t *turn.Turn) (store.Finish, error) {
 		return store.Finish{}, fmt.Errorf("make run id: %w", err)
 	}
 	f := store.Finish{
-		Fence: r.Fence, RunGen: r.FirstGen, From: r.from, To: r.to, State: runState(t.Outcome), Error: failure(t.Failure),
-		Usage: usage, Messages: messages, NextRunID: next, NextTraceparent: r.nextTraceparent(),
+		Fence: r.Fence, RunGen: r.FirstGen, From: r.From, To: r.To, State: runState(t.Outcome), Error: failure(t.Failure),
+		Usage: usage, Messages: messages, NextRunID: next,
 	}
-	f.Replies, err = r.repliesOf(t)
+	confirmation := ""
+	if t.Outcome == turn.Cancelled {
+		if f.To, confirmation, err = r.stopScope(); err != nil {
+			return store.Finish{}, err
+		}
+	}
+	f.NextTraceparent = r.traceparentBehind(f.To)
+	f.Replies, err = r.repliesOf(t, confirmation)
 	return f, err
 }
 
@@ -118,15 +129,28 @@ func failure(err error) string {
 	return text
 }
 
+// stopScope says where the range of the stopped run ends and what its owner is told. Messages that came since the claim
+// count too, so the rows are read again.
+func (r *run) stopScope() (to int64, confirmation string, err error) {
+	rows, err := read(r.hold, func(ctx context.Context) ([]store.InboxRow, error) {
+		return r.Store.InboxAfter(ctx, r.SKey, r.To)
+	})
+	if err != nil {
+		return 0, "", fmt.Errorf("read messages behind the stopped run: %w", err)
+	}
+	to, dropped, waiting := inbox.StopScope(rows, r.To)
+	return to, inbox.StoppedText(waiting, dropped), nil
+}
+
 // repliesOf makes one reply of the turn's answer. A cancelled run tells what it had so far, if anything, and confirms
 // the stop in a reply of its own.
-func (r *run) repliesOf(t *turn.Turn) ([]store.NewReply, error) {
+func (r *run) repliesOf(t *turn.Turn, confirmation string) ([]store.NewReply, error) {
 	var parts []channel.Part
 	if t.Reply.Markdown != "" {
 		parts = append(parts, channel.Part{Markdown: t.Reply.Markdown, Notice: t.Reply.Notice})
 	}
-	if t.Outcome == turn.Cancelled {
-		parts = append(parts, channel.Part{Markdown: stoppedWith(r.countWaiting()), Notice: true})
+	if confirmation != "" {
+		parts = append(parts, channel.Part{Markdown: confirmation, Notice: true})
 	}
 	address := r.address()
 	if address.Platform == "" { // no message that could be read, nobody to tell
@@ -143,20 +167,4 @@ func (r *run) repliesOf(t *turn.Turn) ([]store.NewReply, error) {
 		}
 	}
 	return replies, nil
-}
-
-// countWaiting counts the messages that wait behind the run: those of the claim, and what came since. Of the latter the
-// session tells only numbers: rows behind the newest one that wants a run are none of them, and the stop itself is not.
-func (r *run) countWaiting() int {
-	waiting := len(r.waiting)
-	s, err := r.Store.Session(r.hold, r.SKey)
-	if err != nil { // the count is a courtesy
-		r.Logger.DebugContext(r.hold, "waiting messages not counted", "skey", r.SKey, "err", err)
-		return waiting
-	}
-	since := s.WantSeq - r.LastSeq
-	if r.LastSeq < s.CtlSeq && s.CtlSeq < s.WantSeq {
-		since--
-	}
-	return waiting + int(max(since, 0))
 }

@@ -38,7 +38,7 @@ type profile struct {
 // errUnknownProfile: the session belongs to a profile that is not configured here.
 var errUnknownProfile = errors.New("unknown profile")
 
-func newProfiles(cfg config.Config, deps Deps) (map[string]*profile, error) {
+func newProfiles(cfg config.Config, deps Deps, calls *sync.WaitGroup) (map[string]*profile, error) {
 	profiles := map[string]*profile{}
 	var errs []error
 	for name, p := range cfg.Profiles {
@@ -56,7 +56,7 @@ func newProfiles(cfg config.Config, deps Deps) (map[string]*profile, error) {
 				Steps: p.Limits.Steps, HistoryLimit: p.Limits.History, OutputTokens: p.Limits.OutputTokens,
 				ToolTimeout: cfg.Toolexec.Timeout, ToolResultBytes: cfg.Toolexec.OutputBytes,
 			},
-			deps: agent.Deps{Model: model, Executor: deps.Executor, Tracer: deps.Tracer, Meter: deps.Meter},
+			deps: agent.Deps{Model: model, Executor: deps.Executor, Go: calls.Go, Tracer: deps.Tracer, Meter: deps.Meter},
 		}
 	}
 	return profiles, errors.Join(errs...)

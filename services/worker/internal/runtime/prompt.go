@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/llm"
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
@@ -17,8 +19,8 @@ import (
 // decode reads the messages of the prompt. One that cannot be read stands for itself as an empty message, which the
 // pipeline rejects.
 func (r *run) decode() {
-	r.messages = make([]*event.Message, len(r.prompt))
-	for i, row := range r.prompt {
+	r.messages = make([]*event.Message, len(r.Prompt))
+	for i, row := range r.Prompt {
 		r.messages[i] = &event.Message{}
 		if err := json.Unmarshal(row.Body, r.messages[i]); err != nil {
 			r.Logger.ErrorContext(r.hold, "message unreadable", "skey", r.SKey, "run_id", r.RunID, "seq", row.Seq, "err", err)
@@ -57,7 +59,7 @@ func (r *run) shared(m *event.Message) bool {
 func (r *run) input() turn.Input {
 	in := turn.Input{RunID: r.RunID.String(), SKey: r.SKey}
 	for i, m := range r.messages {
-		message := turn.Message{InboxSeq: r.prompt[i].Seq, Text: m.Text, Attachments: m.Attachments, Quote: m.Quote}
+		message := turn.Message{InboxSeq: r.Prompt[i].Seq, Text: m.Text, Attachments: m.Attachments, Quote: m.Quote}
 		if r.shared(m) {
 			message.Name = speaker(m.Source)
 		}
@@ -67,14 +69,14 @@ func (r *run) input() turn.Input {
 }
 
 func speaker(s session.Source) string {
-	if s.UserName != "" {
+	if strings.TrimSpace(s.UserName) != "" {
 		return s.UserName
 	}
 	return s.Participant()
 }
 
 // agentRun is what the loop gets to know.
-func (r *run) agentRun(t *turn.Turn, history []llm.Message) (agent.Run, error) {
+func (r *run) agentRun(t *turn.Turn, before conversation) (agent.Run, error) {
 	stored, err := entriesOf(r.stored)
 	if err != nil {
 		return agent.Run{}, err
@@ -86,9 +88,47 @@ func (r *run) agentRun(t *turn.Turn, history []llm.Message) (agent.Run, error) {
 	m := r.newest()
 	return agent.Run{
 		ID: r.RunID.String(), Session: r.SKey, Tenant: r.Tenant, User: m.Source.Participant(),
-		Notes:   notes(r.Now(), m.Source.Platform, r.shared(m), r.profile.hasTools()),
-		History: history, Prompt: t.Prompt, Stored: stored, Calls: calls,
+		Notes: notes(noteFacts{
+			now: r.Now(), place: m.Source.Platform, shared: r.shared(m), tools: r.profile.hasTools(),
+			instructions: before.instructions,
+		}),
+		History: before.messages, HistoryComplete: before.complete,
+		Prompt: t.Prompt, Stored: stored, Calls: calls, Leave: r.Handle.Leaving,
 	}, nil
+}
+
+// conversation is what was said before the messages of the run.
+type conversation struct {
+	messages []llm.Message
+	// complete and instructions are those of a client that keeps the conversation itself.
+	complete     bool
+	instructions string
+}
+
+// conversation is the one that the client sent along, if it keeps it itself; what the server has stored is not read then.
+func (r *run) conversation(ctx context.Context) (conversation, error) {
+	if m := r.newest(); m != nil && len(m.History) > 0 {
+		return clientConversation(m.History), nil
+	}
+	messages, err := r.history(ctx)
+	return conversation{messages: messages}, err
+}
+
+func clientConversation(turns []event.Turn) conversation {
+	c := conversation{complete: true}
+	var instructions []string
+	for _, t := range turns {
+		switch t.Role {
+		case "system":
+			instructions = append(instructions, t.Text)
+		case string(llm.Assistant):
+			c.messages = append(c.messages, llm.Message{Role: llm.Assistant, Text: t.Text})
+		default:
+			c.messages = append(c.messages, llm.Message{Role: llm.User, Text: t.Text})
+		}
+	}
+	c.instructions = strings.Join(instructions, "\n\n")
+	return c
 }
 
 // history reads what earlier runs of the conversation said.
@@ -114,7 +154,7 @@ func (r *run) promptEntries(t *turn.Turn) []agent.Entry {
 	for _, m := range r.stored {
 		n = max(n, m.N+1)
 	}
-	known := namedRows(r.stored)
+	known := inbox.NamedRows(r.stored)
 	var entries []agent.Entry
 	for _, p := range t.Prompt {
 		if known[p.InboxSeq] {

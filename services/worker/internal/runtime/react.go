@@ -17,7 +17,10 @@ type react struct{ *run }
 // Execute implements turn.Executor.
 func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) {
 	if cause := context.Cause(ctx); cause != nil { // stopped before it began: no model is asked
-		return x.unanswered(t, agent.Stopped), cause
+		return x.overtaken(t, cause), cause
+	}
+	if x.Handle.Leaving() {
+		return x.overtaken(t, agent.ErrHandover), agent.ErrHandover
 	}
 	if x.profile == nil {
 		return x.failed(ctx, t, fmt.Errorf("%w %q", errUnknownProfile, x.agentID))
@@ -29,11 +32,11 @@ func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) 
 	if err := x.takeLate(t); err != nil {
 		return agent.Result{}, err
 	}
-	history, err := x.history(ctx)
+	before, err := x.conversation(ctx)
 	if err != nil {
 		return x.failed(ctx, t, err)
 	}
-	in, err := x.agentRun(t, history)
+	in, err := x.agentRun(t, before)
 	if err != nil {
 		return x.failed(ctx, t, err)
 	}
@@ -43,14 +46,23 @@ func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) 
 // failed is a run that never reached the model. What ended its context counts more than err.
 func (x react) failed(ctx context.Context, t *turn.Turn, err error) (agent.Result, error) {
 	if cause := context.Cause(ctx); cause != nil {
-		return x.unanswered(t, agent.Stopped), cause
+		return x.overtaken(t, cause), cause
 	}
 	return x.unanswered(t, agent.Failed), &turn.ExecuteError{Executor: turn.React, Err: err}
 }
 
+// overtaken is a run whose end came before its first step. One that goes on elsewhere stores nothing: it chooses its
+// messages anew, with the late ones that were not taken yet.
+func (x react) overtaken(t *turn.Turn, cause error) agent.Result {
+	if errors.Is(cause, agent.ErrHandover) {
+		return agent.Result{Outcome: agent.HandedOver}
+	}
+	return x.unanswered(t, agent.Stopped)
+}
+
 // unanswered keeps the messages in the history. Late ones that were not taken yet stay in the inbox.
 func (x react) unanswered(t *turn.Turn, outcome agent.Outcome) agent.Result {
-	entries := slices.DeleteFunc(x.promptEntries(t), func(e agent.Entry) bool { return slices.Contains(x.late, e.InboxSeq) })
+	entries := slices.DeleteFunc(x.promptEntries(t), func(e agent.Entry) bool { return slices.Contains(x.Late, e.InboxSeq) })
 	for i := range entries {
 		entries[i].N = entries[0].N + i
 	}
@@ -60,17 +72,17 @@ func (x react) unanswered(t *turn.Turn, outcome agent.Outcome) agent.Result {
 // takeLate stores the prompt and takes the late rows out of their place in the same statement, so that no other run can
 // answer them. Runs without late rows need no statement of their own.
 func (x react) takeLate(t *turn.Turn) error {
-	if len(x.late) == 0 {
+	if len(x.Late) == 0 {
 		return nil
 	}
 	rows, err := x.rowsOf(x.promptEntries(t))
 	if err != nil {
 		return err
 	}
-	if _, err := x.checkpoint(store.Checkpoint{Messages: rows, Taken: x.late}); err != nil {
+	if _, err := x.checkpoint(store.Checkpoint{Messages: rows, Taken: x.Late}); err != nil {
 		return err
 	}
-	x.stored, x.late = append(x.stored, rows...), nil
+	x.stored, x.Late = append(x.stored, rows...), nil
 	return nil
 }
 
@@ -102,7 +114,7 @@ func (r *run) checkpoint(cp store.Checkpoint) (store.Signals, error) {
 // written explains the error of a write. Whoever is fenced ends at once, with everything that it has started.
 func (r *run) written(err error) error {
 	if errors.Is(err, store.ErrFenced) {
-		r.Handle.Fence()
+		r.Handle.Lose()
 		return fmt.Errorf("%w: %w", agent.ErrFenced, err)
 	}
 	if lost := r.lost(); err != nil && lost != nil {

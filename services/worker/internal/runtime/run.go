@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/llm"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/turn"
@@ -37,7 +37,7 @@ type run struct {
 	cancels    []context.CancelFunc
 	span       trace.Span
 
-	taking
+	inbox.Taking
 	messages []*event.Message
 	// stored are the messages of an earlier attempt.
 	stored []store.Message
@@ -48,7 +48,8 @@ type run struct {
 	state     store.RunState
 	result    store.FinishResult
 	committed bool
-	next      slot.Ended
+	// next is set by the commit or by the handover.
+	next slot.Ended
 }
 
 var (
@@ -83,9 +84,9 @@ func (r *run) lost() error {
 }
 
 // mayWrite reports whether a run that broke off with err should still be finished. One that is fenced belongs to
-// somebody else, and one that was let go in a drain shall go on elsewhere.
+// somebody else.
 func (r *run) mayWrite(err error) bool {
-	return !r.committed && r.lost() == nil && !errors.Is(err, agent.ErrFenced) && !errors.Is(err, control.ErrDraining)
+	return !r.committed && r.lost() == nil && !errors.Is(err, agent.ErrFenced)
 }
 
 // panicError is a panic that was recovered.
@@ -114,12 +115,15 @@ func (r *run) answer() error {
 		return err
 	}
 	r.begin()
-	_, err := r.pipeline.Run(r.work, r.input(), turn.Handlers{
+	t, err := r.pipeline.Run(r.work, r.input(), turn.Handlers{
 		Executors: map[string]turn.Executor{turn.React: react{r}},
 		Committer: committer{r},
 		Fence:     func(context.Context) error { return r.lost() },
 		Observe:   r.stateChanged,
 	})
+	if errors.Is(err, agent.ErrHandover) {
+		return r.handOver(t.Result)
+	}
 	if err != nil {
 		return err
 	}
@@ -144,7 +148,7 @@ func (r *run) take() error {
 }
 
 func (r *run) choose() {
-	r.taking = take(r.Inbox, r.DoneSeq, r.RunID, r.stored)
+	r.Taking = inbox.Take(r.Inbox, r.DoneSeq, r.RunID, r.stored)
 	r.decode()
 	r.agentID = r.AgentID
 	if m := r.newest(); r.agentID == "" && m != nil {
@@ -160,7 +164,7 @@ func (r *run) begin() {
 		attribute.String("hermes.run.id", r.RunID.String()), attribute.Int64("hermes.run.gen", r.Gen),
 	)}
 	parent := r.work
-	for i, row := range r.prompt {
+	for i, row := range r.Prompt {
 		if i == 0 {
 			parent = event.WithTraceparent(parent, row.Traceparent)
 			continue
@@ -177,7 +181,7 @@ func (r *run) begin() {
 
 // apologise finishes a run that the pipeline could not finish.
 func (r *run) apologise(reason error) error {
-	if r.from == 0 { // a range is needed to finish
+	if r.From == 0 { // a range is needed to finish
 		return reason
 	}
 	if r.events.Emitter == nil { // it broke off before it began
@@ -195,6 +199,8 @@ func (r *run) apologise(reason error) error {
 func (r *run) ended(err error) {
 	outcome := string(r.state)
 	switch {
+	case r.next.HandedOver:
+		outcome = outcomeHandedOver
 	case err == nil:
 	case errors.Is(err, control.ErrDraining):
 		outcome = "drained"
@@ -206,7 +212,9 @@ func (r *run) ended(err error) {
 		r.Logger.ErrorContext(r.hold, "run not finished", "skey", r.SKey, "run_id", r.RunID, "gen", r.Gen, "err", summary(err))
 	}
 	r.span.SetAttributes(attribute.String("hermes.run.outcome", outcome))
-	if outcome != string(store.RunDone) && outcome != string(store.RunCancelled) {
+	switch outcome {
+	case string(store.RunDone), string(store.RunCancelled), outcomeHandedOver:
+	default:
 		r.span.SetStatus(codes.Error, outcome)
 	}
 	r.turns.Record(r.hold, time.Since(r.started).Seconds(), metric.WithAttributes(attribute.String("outcome", outcome)))
@@ -221,16 +229,12 @@ func summary(err error) string {
 	return err.Error()
 }
 
-// follow notes the run that is queued behind this one.
-func (r *run) follow() {
-	if r.result.RunID != uuid.Nil {
-		r.next = slot.Ended{NextRun: r.result.RunID, NextGen: r.result.Gen, Traceparent: r.nextTraceparent()}
+// traceparentBehind is that of the oldest known message that waits behind seq.
+func (r *run) traceparentBehind(seq int64) string {
+	for _, row := range r.Waiting {
+		if row.Seq > seq {
+			return row.Traceparent
+		}
 	}
-}
-
-func (r *run) nextTraceparent() string {
-	if len(r.waiting) == 0 {
-		return ""
-	}
-	return r.waiting[0].Traceparent
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,13 +29,14 @@ const overrun = 60 * time.Second
 type Store interface {
 	store.Transcript
 	RunMessages(ctx context.Context, id uuid.UUID) ([]store.Message, error)
-	Session(ctx context.Context, skey string) (store.Session, error)
+	InboxAfter(ctx context.Context, skey string, seq int64) ([]store.InboxRow, error)
 }
 
 // Committer writes for runs; while the store is unavailable its methods try again until ctx ends.
 type Committer interface {
 	Checkpoint(ctx context.Context, cp store.Checkpoint) (store.Signals, error)
 	Finish(ctx context.Context, f store.Finish) (store.FinishResult, error)
+	Handover(ctx context.Context, cp store.Checkpoint) (gen int64, err error)
 }
 
 // Emitter takes lifecycle events; it never blocks.
@@ -65,20 +67,46 @@ type Runtime struct {
 	profiles map[string]*profile
 	pipeline *turn.Pipeline
 	turns    metric.Float64Histogram
+	// calls are the tool calls that run, also those that their runs have abandoned.
+	calls *sync.WaitGroup
 }
 
 var _ slot.Runner = (*Runtime)(nil)
 
 // New returns a runtime for the profiles of cfg.
 func New(cfg config.Config, deps Deps) (*Runtime, error) {
-	profiles, errProfiles := newProfiles(cfg, deps)
+	calls := new(sync.WaitGroup)
+	profiles, errProfiles := newProfiles(cfg, deps, calls)
 	pipeline, errPipeline := turn.New(turn.Config{}, turn.Deps{Tracer: deps.Tracer, Meter: deps.Meter})
 	turns, errTurns := deps.Meter.Float64Histogram("hermes_turn_duration_seconds", metric.WithUnit("s"),
 		metric.WithDescription("Time from the claim of a run to its commit, by how it ended."))
 	if err := errors.Join(errProfiles, errPipeline, errTurns); err != nil {
 		return nil, fmt.Errorf("worker runtime: %w", err)
 	}
-	return &Runtime{Deps: deps, profiles: profiles, pipeline: pipeline, turns: turns}, nil
+	return &Runtime{Deps: deps, profiles: profiles, pipeline: pipeline, turns: turns, calls: calls}, nil
+}
+
+// Start does nothing: a runtime works for its callers. It makes the runtime a daemon.Component.
+func (rt *Runtime) Start(context.Context) error { return nil }
+
+// callsWait bounds the wait for tool calls that nobody needs any more.
+const callsWait = 5 * time.Second
+
+// Stop waits a moment for tool calls that have outlived their runs. Call it after the last Run has returned.
+func (rt *Runtime) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callsWait)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		rt.calls.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done(): // their results are dropped whenever they come, so the process can end
+		rt.Logger.WarnContext(ctx, "tool calls do not end")
+	}
+	return nil
 }
 
 // Limit implements slot.Runner.
@@ -91,8 +119,8 @@ func (rt *Runtime) wall(name string) time.Duration {
 	return config.DefaultWall
 }
 
-// Run implements slot.Runner: it answers a claimed run and finishes it, whatever happens, unless the run is lost or the
-// worker goes away.
+// Run implements slot.Runner: it answers a claimed run and finishes it, whatever happens, unless the run is lost, or is
+// handed over because the worker goes away.
 func (rt *Runtime) Run(held slot.Held) slot.Ended {
 	r := rt.newRun(held)
 	defer r.close()

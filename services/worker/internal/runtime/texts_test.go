@@ -13,21 +13,15 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/session"
 )
 
-func TestStoppedWith_SaysHowManyWait(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "Stopped.", stoppedWith(0))
-	require.Equal(t, "Stopped. One message is waiting and comes next.", stoppedWith(1))
-	require.Equal(t, "Stopped. 7 messages are waiting and come next.", stoppedWith(7))
-}
-
 func TestNotes_TellDateAndPlace(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 30, 23, 30, 0, 0, time.FixedZone("west", -3600))
-	require.Equal(t, "Today is Tuesday, 1 December 2026 (UTC).", notes(now, "", false, false))
-	all := notes(now, "slack", true, true)
+	require.Equal(t, "Today is Tuesday, 1 December 2026 (UTC).", notes(noteFacts{now: now}))
+	all := notes(noteFacts{now: now, place: "slack", shared: true, tools: true, instructions: "Speak like a pirate."})
 	require.Contains(t, all, "You are talking on slack.")
 	require.Contains(t, all, sharedNote)
 	require.Contains(t, all, workspaceNote)
+	require.True(t, strings.HasSuffix(all, "\n\nClient instructions:\nSpeak like a pirate."), all)
 }
 
 func TestFailure_FitsADatabase(t *testing.T) {

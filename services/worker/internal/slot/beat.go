@@ -32,7 +32,7 @@ func (p *Puller) beatOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	err := p.Store.Heartbeat(ctx, store.WorkerBeat{
-		WorkerID: p.cfg.WorkerID, Boot: p.boot, Slots: p.cfg.Slots, Used: p.room.used(), Draining: p.draining.Load(),
+		WorkerID: p.cfg.WorkerID, Boot: p.boot, Slots: p.cfg.Slots, Used: p.room.used(), Draining: p.reached(leaving),
 	})
 	if err != nil && ctx.Err() == nil {
 		p.Logger.WarnContext(ctx, "heartbeat", "worker_id", p.cfg.WorkerID, "err", err)

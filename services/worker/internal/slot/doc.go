@@ -8,5 +8,5 @@
 // A doorbell is a hint and may come twice; the claim, a compare-and-swap in the store, decides who runs. The lease
 // before it saves the losers their work and is itself only a hint: without Redis runs are claimed without lease.
 // Messages are pulled only while slots are free. Each run has one goroutine, and leases, claims and signals of all runs
-// are served by a fixed number of loops.
+// are served by a fixed number of loops. A worker that goes away hands its runs over, see [Puller.Stop].
 package slot

@@ -145,7 +145,7 @@ func (k *keeper) lost(ctx context.Context, kept *keep) {
 		return
 	}
 	k.logger.WarnContext(ctx, "lease lost", "skey", kept.lease.SKey, "gen", kept.lease.Gen, "run_id", kept.lease.RunID)
-	kept.handle.Fence()
+	kept.handle.Lose()
 	k.forget(kept.lease)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/lease/redislease"
+	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/worker/internal/control"
 )
 
@@ -37,7 +38,7 @@ func keepOne(t *testing.T) *keeping {
 	latency, err := noop.Meter{}.Float64Histogram("latency")
 	require.NoError(t, err)
 	k.keeper = newKeeper(k.leases, slog.New(slog.DiscardHandler), latency)
-	k.handle = control.NewHandle(t.Context(), sessionKey, 5, "r")
+	k.handle = control.NewHandle(t.Context(), store.Fence{SKey: sessionKey, Gen: 5})
 	t.Cleanup(k.handle.Close)
 	require.Equal(t, []bool{true}, k.acquire(t.Context(), []lease.Lease{k.lease}))
 	k.hold(k.lease, k.handle)

@@ -2,7 +2,6 @@ package slot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -26,6 +25,8 @@ type Config struct {
 	// Pools are the run classes that it serves, Slots how many runs it holds at once.
 	Pools []string
 	Slots int
+	// DrainSoft and DrainHard are shares of the time to stop, see Puller.Stop; 0: the defaults.
+	DrainSoft, DrainHard float64
 }
 
 // Store is the part of the store that slots use.
@@ -47,18 +48,19 @@ type Held struct {
 	Stream *stream.Stream
 }
 
-// Ended is what a run leaves to its slot: the run that is queued behind it, uuid.Nil if there is none or if it is not
-// known.
+// Ended is what a run leaves to its slot: the run that is queued now, uuid.Nil if there is none or if it is not known.
 type Ended struct {
 	NextRun uuid.UUID
 	NextGen int64
 	// Traceparent belongs to the next run.
 	Traceparent string
+	// HandedOver: the next run is this one, and this worker must not go on with it.
+	HandedOver bool
 }
 
 // Runner works on claimed runs.
 type Runner interface {
-	// Run returns when nothing of the run goes on any more. It does not panic.
+	// Run returns when the run has ended or is lost, and writes nothing after that. It does not panic.
 	Run(held Held) Ended
 	// Limit is the time after which a run of a profile may be taken over, whatever it does.
 	Limit(profile string) time.Duration
@@ -90,7 +92,7 @@ type Puller struct {
 	pulls    daemon.Loops
 	runs     sync.WaitGroup
 	services daemon.Loops
-	draining atomic.Bool
+	stage    atomic.Int32
 	// drained has one element when a drain begins.
 	drained chan struct{}
 }
@@ -117,6 +119,7 @@ func (p *Puller) Start(ctx context.Context) error {
 			return fmt.Errorf("open queue of pool %s: %w", pool, err)
 		}
 	}
+	p.stage.Store(0)
 	p.services.Go(ctx, p.claimer.run)
 	p.services.Go(ctx, p.keeper.run)
 	p.services.Go(ctx, p.beat)
@@ -124,66 +127,6 @@ func (p *Puller) Start(ctx context.Context) error {
 		p.pulls.Go(ctx, func(ctx context.Context) { p.pull(ctx, pool, workers[i]) })
 	}
 	return nil
-}
-
-// Shares of the time to stop: until the first, runs may end by themselves; until the second, cancelled ones may.
-const (
-	softShare = 0.6
-	hardShare = 0.8
-)
-
-// Stop pulls nothing more, gives unstarted messages back, and waits for the runs in hand. After 60 % of the time until
-// ctx ends their work is cancelled, and after 80 % they are abandoned; the sweeper takes over what did not end.
-func (p *Puller) Stop(ctx context.Context) error {
-	err := p.pulls.Stop(context.WithoutCancel(ctx)) // a pull ends at once
-	if !p.draining.Swap(true) {
-		p.drained <- struct{}{}
-	}
-	ended := make(chan struct{})
-	go func() {
-		p.runs.Wait()
-		close(ended)
-	}()
-	p.drain(ctx, ended)
-	return errors.Join(err, p.services.Stop(context.WithoutCancel(ctx)))
-}
-
-func (p *Puller) drain(ctx context.Context, ended <-chan struct{}) {
-	soft, hard := share(ctx, softShare), share(ctx, hardShare)
-	if waitFor(ended, soft, ctx.Done()) {
-		return
-	}
-	p.Logger.WarnContext(ctx, "runs are cancelled for the drain", "count", p.room.used())
-	for _, h := range p.Control.All() {
-		h.Drain()
-	}
-	if waitFor(ended, hard, ctx.Done()) {
-		return
-	}
-	for _, h := range p.Control.All() {
-		h.Abandon()
-	}
-	<-ended
-}
-
-// share fires when a share of the time until ctx ends has passed; never if it has no end.
-func share(ctx context.Context, of float64) <-chan time.Time {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return nil
-	}
-	return time.After(time.Duration(float64(time.Until(end)) * of))
-}
-
-func waitFor(ended <-chan struct{}, deadline <-chan time.Time, end <-chan struct{}) bool {
-	select {
-	case <-ended:
-		return true
-	case <-deadline:
-		return false
-	case <-end:
-		return false
-	}
 }
 
 const (

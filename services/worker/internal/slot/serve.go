@@ -117,10 +117,11 @@ func (p *Puller) listen(skey string) (mute func(), err error) {
 // attempt claims and works on one run. It returns the next run of the session if this slot goes on with it.
 func (p *Puller) attempt(ctx context.Context, s *start, goOn bool) *start {
 	// The run outlives the pulling: the end of a worker is told to it by a drain.
-	h := control.NewHandle(context.WithoutCancel(ctx), s.lease.SKey, s.lease.Gen, s.lease.RunID)
+	h := control.NewHandle(context.WithoutCancel(ctx), s.fence())
 	defer h.Close()
 	p.Control.Add(h)
 	defer p.Control.Remove(h)
+	p.catchUp(h)
 	out := p.Streams.Open(s.lease.SKey, s.lease.Gen, s.lease.RunID)
 	defer out.Close()
 	p.keeper.hold(s.lease, h)
@@ -130,6 +131,7 @@ func (p *Puller) attempt(ctx context.Context, s *start, goOn bool) *start {
 		p.notClaimed(ctx, s, err)
 		return nil
 	}
+	h.Claim()
 	p.settle(ctx, s, bus.Work.Ack)
 	p.keeper.limit(s.lease, time.Now().Add(p.Runner.Limit(claimed.AgentID)))
 	ended := p.Runner.Run(Held{Claimed: *claimed, Handle: h, Stream: out})
@@ -167,7 +169,7 @@ func (p *Puller) after(ctx context.Context, s *start, ended Ended, goOn bool) *s
 		return nil
 	}
 	next := p.newStart(s.pool, s.lease.SKey, ended.NextGen, ended.NextRun)
-	if goOn && ctx.Err() == nil {
+	if goOn && ctx.Err() == nil && !ended.HandedOver {
 		p.keeper.forget(s.lease) // the next one has a higher generation and replaces it
 		if p.keeper.acquire(ctx, []lease.Lease{next.lease})[0] {
 			return next
