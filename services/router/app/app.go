@@ -14,8 +14,10 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/hook"
 	"github.com/hermes-runtime/hermes/pkg/lease"
+	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 	"github.com/hermes-runtime/hermes/services/router/internal/admission"
+	"github.com/hermes-runtime/hermes/services/router/internal/cancel"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 	"github.com/hermes-runtime/hermes/services/router/internal/partition"
 	"github.com/hermes-runtime/hermes/services/router/internal/sweep"
@@ -62,8 +64,10 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
+	canceller := cancel.New(cancel.Deps{Store: b.Store, Bells: dispatcher, Events: emitter, Logger: logger})
 	admitter, err := admission.New(admission.Deps{
-		Log: b.Bus, Store: b.Store, Doorbells: dispatcher, Events: emitter, Logger: logger, Tracer: tracer, Meter: meter,
+		Log: b.Bus, Store: b.Store, Bells: dispatcher, Canceller: canceller, Events: emitter, KeyOptions: keyOptions(cfg),
+		Logger: logger, Tracer: tracer, Meter: meter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
@@ -81,11 +85,17 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 		parts: []daemon.Named{
 			{Name: "events", Component: emitter},
 			{Name: "dispatch", Component: dispatcher},
+			{Name: "stops", Component: canceller},
 			{Name: "admission", Component: admitter},
 			{Name: "partitions", Component: partitions},
 			{Name: "sweep", Component: sweeper},
 		},
 	}, nil
+}
+
+// keyOptions are those with which the doors build session keys.
+func keyOptions(cfg config.Config) func(profile string) session.Options {
+	return func(profile string) session.Options { return cfg.Profiles[profile].KeyOptions(profile) }
 }
 
 func check(b backends.Backends) error {

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 20 * time.Second
+	patience = 60 * time.Second
 	streams  = 2
 )
 

@@ -13,26 +13,41 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
+	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/router/internal/cancel"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 )
 
-// Log is where accepted messages are read.
+// Log is where accepted messages are read, and published again if they belong to another session.
 type Log interface {
 	bus.Log
+	Publish(ctx context.Context, m bus.Msg) (bus.Ack, error)
 	EnsureStreams(ctx context.Context) error
 }
 
-// Store keeps the inbox, and tells what /status asks for.
+// Store keeps the inbox, and tells what answers and edits depend on.
 type Store interface {
 	store.Inbox
+	inbox.Reader
 	Session(ctx context.Context, skey string) (store.Session, error)
 	Run(ctx context.Context, id uuid.UUID) (store.Run, error)
+	FindInbox(ctx context.Context, skey, uid string) (store.InboxRow, error)
+	KnownItems(ctx context.Context, skey string, uids []string) ([]string, error)
+	ResolveAliases(ctx context.Context, addresses []store.Address) ([]string, error)
 }
 
-// Doorbells are rung after the commit, without waiting.
-type Doorbells interface {
+// Bells tell others what has been committed, without waiting.
+type Bells interface {
 	Ring(ctx context.Context, runs []dispatch.Run, deliveries []dispatch.Delivery)
+	Signal(ctx context.Context, s dispatch.Signal)
+	Bury(ctx context.Context, letters []dispatch.Letter)
+}
+
+// Canceller ends runs that were stopped before they began, without waiting.
+type Canceller interface {
+	Cancel(ctx context.Context, s cancel.Stop)
 }
 
 // Events take lifecycle events, without waiting.
@@ -44,11 +59,14 @@ type Events interface {
 type Deps struct {
 	Log       Log
 	Store     Store
-	Doorbells Doorbells
+	Bells     Bells
+	Canceller Canceller
 	Events    Events
-	Logger    *slog.Logger
-	Tracer    trace.Tracer
-	Meter     metric.Meter
+	// KeyOptions are the session key options of a profile.
+	KeyOptions func(profile string) session.Options
+	Logger     *slog.Logger
+	Tracer     trace.Tracer
+	Meter      metric.Meter
 }
 
 // queueRoom holds entries of all partitions that wait for the loop.

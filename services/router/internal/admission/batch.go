@@ -57,15 +57,15 @@ func (a *Admitter) next(ctx context.Context) []*candidate {
 	return batch
 }
 
-// cut splits a batch before the first /status whose session has an earlier message in it: its answer is read from the
-// store and must know that message.
+// cut splits a batch before the first message whose treatment reads the store and whose session has an earlier message in
+// it, which the store has to know by then.
 func cut(batch []*candidate) (now, later []*candidate) {
 	seen := make(map[string]struct{}, len(batch))
 	for i, c := range batch {
 		if c.event == nil {
 			continue
 		}
-		if _, before := seen[c.event.SKey]; before && c.asksStatus() {
+		if _, before := seen[c.event.SKey]; before && c.treatment.reads {
 			return batch[:i:i], batch[i:]
 		}
 		seen[c.event.SKey] = struct{}{}
@@ -99,9 +99,10 @@ func admission(batch []*candidate) store.Admission {
 			adm.Offsets = append(adm.Offsets, store.OffsetMove{Partition: c.from.partition, From: c.from.position.Load()})
 		}
 		adm.Offsets[i].To, adm.Offsets[i].UID = int64(c.Seq), rowText(c.ID)
-		if c.dead != nil {
+		switch {
+		case c.dead != nil:
 			adm.Dead = append(adm.Dead, *c.dead)
-		} else {
+		case c.ignored == "":
 			adm.Messages = append(adm.Messages, c.row)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func TestCut_BeforeAStatusThatFollowsItsSession(t *testing.T) {
 	t.Parallel()
 	msg := func(chat string) *event.Message { return message("webhook", chat, 1) }
-	cmd := func(chat, name string) *event.Message { return command("webhook", chat, 2, name) }
+	cmd := func(chat, name string) *event.Message { return slash("webhook", chat, 2, name) }
 	for name, c := range map[string]struct {
 		batch []*event.Message
 		now   int
@@ -77,7 +77,7 @@ func TestNext_StopsAtTheSizeLimit(t *testing.T) {
 func TestRun_AnswersStatusAfterTheMessagesBeforeIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	msg, status, last := message("webhook", "a", 1), command("webhook", "a", 2, "status"), message("webhook", "a", 3)
+	msg, status, last := message("webhook", "a", 1), slash("webhook", "a", 2, "status"), message("webhook", "a", 3)
 	for _, m := range []*event.Message{msg, status, last} {
 		b.queue <- b.entry(t, m).delivery
 	}
@@ -112,12 +112,12 @@ func TestStatus_Wording(t *testing.T) {
 	for want, s := range map[string]status{
 		"No messages yet.\n\nConversation: new · Profile: p":                                 {},
 		"Idle: nothing is running and nothing waits.\n\nConversation: deadbeef · Profile: p": {session: store.Session{State: store.Idle, SessionID: id}},
-		"Answering since 05:06:07 UTC.\n\nConversation: deadbeef · Profile: p":               {session: store.Session{State: store.Running, SessionID: id, WantSeq: 1}, since: at},
+		"Answering since 05:06:07 UTC.\n\nConversation: deadbeef · Profile: p":               {session: store.Session{State: store.Running, SessionID: id}, since: at},
 		"Answering since 05:06:07 UTC, 3 messages waiting.\n\nConversation: deadbeef · Profile: p": {
-			session: store.Session{State: store.Running, SessionID: id, WantSeq: 9, DoneSeq: 5}, since: at,
+			session: store.Session{State: store.Running, SessionID: id}, since: at, waiting: 3,
 		},
 		"Waiting for a free worker since 05:06:07 UTC, 1 message waiting.\n\nConversation: deadbeef · Profile: p": {
-			session: store.Session{State: store.Queued, SessionID: id, WantSeq: 2}, since: at,
+			session: store.Session{State: store.Queued, SessionID: id}, since: at, waiting: 1,
 		},
 		"Waiting for an approval.\n\nConversation: deadbeef · Profile: p":                  {session: store.Session{State: store.Waiting, SessionID: id}},
 		"Paused by an operator; messages are kept.\n\nConversation: deadbeef · Profile: p": {session: store.Session{State: store.Paused, SessionID: id}},

@@ -18,15 +18,20 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/telemetry"
 )
 
-// candidate is an entry on its way into the store: as a message, or as a dead letter.
+// candidate is an entry on its way into the store: as a message, as a dead letter, or as nothing but a step of the
+// offset.
 type candidate struct {
 	delivery
 	span        trace.Span
 	traceparent string
 
-	event *event.Message // nil: can't be read
-	row   store.AdmitMessage
-	dead  *store.DeadLetter
+	event     *event.Message // nil: can't be read
+	treatment treatment
+	// ready: the treatment has been applied.
+	ready   bool
+	row     store.AdmitMessage
+	dead    *store.DeadLetter
+	ignored reason
 }
 
 // candidate reads an entry and starts its consumer span, which ends when the entry is stored or dropped.
@@ -47,19 +52,25 @@ func (c *candidate) read() error {
 	if err := admissible(m, c.Partition); err != nil {
 		return err
 	}
-	body, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode inbox body: %w", err)
-	}
-	c.event = m
+	c.treatment = treatmentOf(m)
 	c.row = store.AdmitMessage{
 		SKey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey,
 		AgentID: m.Profile, RunClass: runClass(m),
-		UID: m.UID, Kind: inboxKind(m.Kind), Body: body, Group: m.Group,
+		UID: m.UID, Kind: inboxKind(m.Kind), Group: m.Group, Items: m.ItemUIDs,
 		StreamSeq: int64(c.Seq), Traceparent: c.traceparent,
 		SessionID: newID(), RunID: newID(),
 		WantsRun: m.Kind == event.KindMessage,
 	}
+	return c.rewrite(m)
+}
+
+// rewrite makes m the message that is stored.
+func (c *candidate) rewrite(m *event.Message) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode inbox body: %w", err)
+	}
+	c.event, c.row.Body = m, body
 	return nil
 }
 

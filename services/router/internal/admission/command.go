@@ -2,90 +2,111 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
-	"github.com/hermes-runtime/hermes/pkg/channel"
-	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
-// Commands that admission answers by itself. They never reach the model.
-const (
-	commandStatus = "status"
-	commandHelp   = "help"
-)
-
-func (c *candidate) asksStatus() bool {
-	return c.event != nil && c.event.Kind == event.KindCommand && c.event.Command.Name == commandStatus
+// command is a word that admission takes care of by itself. None ever reaches the model.
+type command struct {
+	name    string
+	aliases []string
+	help    string
+	treatment
 }
 
-// answer adds the notices of the commands in a batch. It may be repeated.
-func (a *Admitter) answer(ctx context.Context, batch []*candidate) error {
-	for _, c := range batch {
-		if c.dead != nil || c.event.Kind != event.KindCommand || c.row.Notice != nil {
-			continue
-		}
-		text, err := a.reply(ctx, c.event)
-		if err != nil {
-			return err
-		}
-		c.row.Notice = notice(c.event, text)
+func commands() []command {
+	return []command{
+		{
+			name: "stop", aliases: []string{"cancel"},
+			help:      "end the current answer; messages that wait come next, `/stop all` drops them as well",
+			treatment: treatment{apply: (*Admitter).stop},
+		},
+		{
+			name: "new", aliases: []string{"reset"},
+			help:      "begin a new conversation; the current answer and messages that wait are dropped",
+			treatment: treatment{reads: true, apply: (*Admitter).reset},
+		},
+		{
+			name: "status", help: "what this conversation is doing right now",
+			treatment: treatment{reads: true, apply: (*Admitter).tellStatus},
+		},
+		{
+			// Chat platforms send /start for a person who opens a bot for the first time.
+			name: "help", aliases: []string{"start"}, help: "this list",
+			treatment: treatment{apply: (*Admitter).help},
+		},
 	}
+}
+
+func commandTreatment(name string) treatment {
+	for _, c := range commands() {
+		if c.name == name || slices.Contains(c.aliases, name) {
+			return c.treatment
+		}
+	}
+	return treatment{apply: (*Admitter).unknown}
+}
+
+func (a *Admitter) help(_ context.Context, c *candidate) error {
+	c.reply(helpText(commands()))
 	return nil
 }
 
-func (a *Admitter) reply(ctx context.Context, m *event.Message) (string, error) {
-	switch m.Command.Name {
-	case commandStatus:
-		s, err := a.status(ctx, m)
-		return s.text(), err
-	case commandHelp:
-		return helpText, nil
-	default:
-		return unknownText(m.Command.Name), nil
-	}
+func (a *Admitter) unknown(_ context.Context, c *candidate) error {
+	c.reply(unknownText(c.event.Command.Name))
+	return nil
 }
 
-// status reads the session as it is before the command is admitted.
-func (a *Admitter) status(ctx context.Context, m *event.Message) (status, error) {
-	s := status{profile: m.Profile}
-	var err error
-	s.session, err = a.Store.Session(ctx, m.SKey)
+func (a *Admitter) tellStatus(ctx context.Context, c *candidate) error {
+	s, err := a.status(ctx, c.event)
+	if err != nil {
+		return err
+	}
+	c.reply(s.text())
+	return nil
+}
+
+// stop ends the run that is current when the row is stored; whoever ends it confirms. The row says by its arguments
+// whether it covers the messages that wait.
+func (a *Admitter) stop(_ context.Context, c *candidate) error {
+	c.row.Kind, c.row.Stop, c.row.Wakes = store.KindStop, true, true
+	c.reply(nothingRunningText)
+	c.row.NoticeIfIdle = true
+	return nil
+}
+
+// reset fences the current run off and begins a new conversation under the fresh id of the row.
+func (a *Admitter) reset(ctx context.Context, c *candidate) error {
+	running, dropped, err := a.unanswered(ctx, c.event.SKey)
+	if err != nil {
+		return err
+	}
+	c.row.Reset = true
+	c.reply(newConversationText(running, dropped))
+	return nil
+}
+
+// unanswered tells whether a run is current and how many messages wait behind it.
+func (a *Admitter) unanswered(ctx context.Context, skey string) (running bool, waiting int, err error) {
+	s, err := a.Store.Session(ctx, skey)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return status{profile: m.Profile}, nil
+		return false, 0, nil
 	case err != nil:
-		return s, fmt.Errorf("read session for /status: %w", err)
+		return false, 0, fmt.Errorf("read session: %w", err)
 	}
-	s.since = s.session.QueuedAt
-	if s.session.State != store.Running || s.session.RunID == uuid.Nil {
-		return s, nil
+	taken, _, err := inbox.Current(ctx, a.Store, s)
+	if err != nil {
+		return false, 0, err
 	}
-	run, err := a.Store.Run(ctx, s.session.RunID)
-	switch {
-	case errors.Is(err, store.ErrNotFound): // an old run that retention removed
-	case err != nil:
-		return s, fmt.Errorf("read run for /status: %w", err)
-	case !run.StartedAt.IsZero():
-		s.since = run.StartedAt
+	if s.RunID == uuid.Nil { // what the next run would answer waits as well
+		return false, len(taken.Prompt) + len(taken.Waiting), nil
 	}
-	return s, nil
-}
-
-func notice(m *event.Message, text string) *store.NewReply {
-	target, err := json.Marshal(m.ReplyTo)
-	if err != nil { // strings only: cannot fail
-		panic(err)
-	}
-	return &store.NewReply{
-		DKey:     m.UID + ":" + string(store.KindCommand),
-		Platform: m.ReplyTo.Platform,
-		Target:   target,
-		Parts:    channel.EncodeParts(channel.Part{Markdown: text, Notice: true}),
-		Read:     m.ReplyTo.Read(),
-	}
+	return true, len(taken.Waiting), nil
 }

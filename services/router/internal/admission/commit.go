@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 )
@@ -51,7 +50,7 @@ func (a *Admitter) admit(ctx context.Context, batch []*candidate) (proceed bool)
 func (a *Admitter) try(ctx context.Context, batch []*candidate) ([]store.Admitted, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admitTimeout)
 	defer cancel()
-	if err := a.answer(ctx, batch); err != nil {
+	if err := a.prepare(ctx, batch); err != nil {
 		return nil, err
 	}
 	adm := admission(batch)
@@ -91,68 +90,46 @@ func leave(batch []*candidate, err error) {
 
 // committed moves the positions, and tells the world what has been stored. All that may be lost.
 func (a *Admitter) committed(ctx context.Context, batch []*candidate, admitted []store.Admitted) {
-	var runs []dispatch.Run
-	var notices []dispatch.Delivery
-	var fresh, duplicates int64
+	var after aftermath
 	for _, c := range batch {
 		c.from.position.Store(int64(c.Seq))
-		if c.dead != nil {
-			a.buried(ctx, c)
-			continue
-		}
-		res := admitted[0]
-		admitted = admitted[1:]
-		c.end(nil)
-		if res.Duplicate {
-			duplicates++
-			continue
-		}
-		fresh++
-		a.tell(c, res)
-		if res.Created {
-			runs = append(runs, c.run(res))
-		}
-		if res.OutSeq > 0 && !c.row.Notice.Read {
-			notices = append(notices, c.notice(res))
+		switch {
+		case c.dead != nil:
+			after.letters = append(after.letters, a.buried(ctx, c))
+		case c.ignored != "":
+			a.ignore(ctx, c, c.ignored)
+		default:
+			a.stored(ctx, c, admitted[0], &after)
+			admitted = admitted[1:]
 		}
 	}
-	a.metrics.admitted.Add(ctx, fresh)
-	a.metrics.duplicates.Add(ctx, duplicates)
-	a.Doorbells.Ring(ctx, runs, notices)
+	a.follow(ctx, &after)
 }
 
-func (a *Admitter) buried(ctx context.Context, c *candidate) {
+// stored takes note of the store's answer to a message.
+func (a *Admitter) stored(ctx context.Context, c *candidate, res store.Admitted, after *aftermath) {
+	switch {
+	case c.row.Edit != nil && !res.Edited:
+		a.ignore(ctx, c, ignoredLate)
+		return
+	case c.row.Edit != nil: // the row has another text, and that is all
+	case res.Duplicate:
+		after.duplicates++
+	default:
+		after.add(c, res)
+		a.tell(c, res)
+	}
+	c.end(nil)
+}
+
+func (a *Admitter) buried(ctx context.Context, c *candidate) dispatch.Letter {
 	a.metrics.dead.Add(ctx, 1)
 	a.Logger.ErrorContext(ctx, "message parked as dead letter",
 		"msg_uid", c.dead.Ref, "partition", c.from.partition, "err", c.dead.Reason)
 	c.end(errors.New(c.dead.Reason))
-}
-
-// tell emits what became of a message. Notices that somebody delivers are completed by egress.
-func (a *Admitter) tell(c *candidate, res store.Admitted) {
-	switch {
-	case res.Created:
-		ev := c.lifecycle(event.ProcessingStarted)
-		ev.RunID, ev.Gen = res.RunID.String(), res.Gen
-		a.Events.Emit(ev)
-	case c.row.WantsRun:
-		a.Events.Emit(c.lifecycle(event.MessagePending))
-	case res.OutSeq > 0 && c.row.Notice.Read:
-		ev := c.lifecycle(event.ProcessingCompleted)
-		ev.OutSeq, ev.Outcome = res.OutSeq, "done"
-		a.Events.Emit(ev)
+	letter := dispatch.Letter{ID: c.dead.ID, MsgUID: c.dead.Ref, Reason: c.dead.Reason}
+	if c.event != nil {
+		letter.Tenant, letter.SKey = c.event.Tenant, c.event.SKey
 	}
-}
-
-func (c *candidate) lifecycle(t event.Type) event.Lifecycle {
-	m := c.event
-	return event.Lifecycle{Type: t, Tenant: m.Tenant, SKey: m.SKey, MsgUID: m.UID, Profile: m.Profile, Address: m.ReplyTo}
-}
-
-func (c *candidate) run(res store.Admitted) dispatch.Run {
-	return dispatch.Run{SKey: c.row.SKey, Class: c.row.RunClass, Gen: res.Gen, RunID: res.RunID, Traceparent: c.traceparent}
-}
-
-func (c *candidate) notice(res store.Admitted) dispatch.Delivery {
-	return dispatch.Delivery{SKey: c.row.SKey, Platform: c.row.Notice.Platform, OutSeq: res.OutSeq, Traceparent: c.traceparent}
+	return letter
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 )
 
 func TestAdmit_StoresRowsRingsNewRunsAndTells(t *testing.T) {
@@ -146,6 +147,8 @@ func TestAdmit_FindsThePoisonAndStoresTheRestInOrder(t *testing.T) {
 			}
 			dead := b.store.DeadLetters()
 			require.Len(t, dead, 1)
+			require.Len(t, b.rec.letters, 1)
+			require.Equal(t, "default", b.rec.letters[0].Tenant)
 			require.Equal(t, batch[guilty].ID, dead[0].Ref)
 			require.Contains(t, dead[0].Reason, "content rejected")
 			require.EqualValues(t, 7, b.offsetOf(t, session.Partition(msgs[0].SKey)))
@@ -185,6 +188,7 @@ func TestAdmit_ParksWhatCannotBeRead(t *testing.T) {
 			require.Equal(t, "ingress", dead[0].Kind)
 			require.Equal(t, "uid\uFFFD", dead[0].Ref)
 			require.Contains(t, dead[0].Reason, c.reason)
+			require.Equal(t, []dispatch.Letter{{ID: dead[0].ID, MsgUID: dead[0].Ref, Reason: dead[0].Reason}}, b.rec.letters)
 			require.JSONEq(t, `{"subject":"ing.x","data":"`+base64.StdEncoding.EncodeToString(c.raw)+`"}`, string(dead[0].Payload))
 			require.EqualValues(t, 1, b.admitted(t, good).Seq)
 			require.EqualValues(t, 2, b.offsetOf(t, p))
@@ -266,7 +270,7 @@ func TestAdmit_GivesUpAnAttachmentWhoseDeadLetterIsRefused(t *testing.T) {
 func TestAdmit_KindsOfRows(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[event.Kind]store.InboxKind{
-		event.KindMessage: store.KindUser, event.KindEdit: store.KindSystem, event.KindReceipt: store.KindSystem,
+		event.KindMessage: store.KindUser, event.KindReceipt: store.KindSystem,
 		event.KindSystem: store.KindSystem, event.KindAction: store.KindApproval, event.KindTimer: store.KindTimer,
 		event.KindCommand: store.KindCommand,
 	} {
@@ -296,7 +300,7 @@ func TestAdmit_AnswersCommands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			m := command("webhook", "a", 1, name)
+			m := slash("webhook", "a", 1, name)
 			require.True(t, b.admit(t.Context(), []*candidate{b.entry(t, m)}))
 			s := b.admitted(t, m)
 			require.Equal(t, store.KindCommand, s.Kind)
@@ -325,7 +329,7 @@ func TestAdmit_AnswersCommands(t *testing.T) {
 func TestAdmit_CompletesNoticesThatAreRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	m := command(event.PlatformAPI, "a", 1, "help")
+	m := slash(event.PlatformAPI, "a", 1, "help")
 	require.True(t, b.admit(t.Context(), []*candidate{b.entry(t, m)}))
 	require.Empty(t, b.rec.notices)
 	require.Equal(t, []event.Type{event.ProcessingCompleted}, b.rec.types())
@@ -336,12 +340,12 @@ func TestAdmit_StatusKnowsTheRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	require.True(t, b.admit(t.Context(), []*candidate{b.entry(t, message("webhook", "a", 1)), b.entry(t, message("webhook", "a", 2))}))
-	queued := command("webhook", "a", 3, "status")
+	queued := slash("webhook", "a", 3, "status")
 	require.True(t, b.admit(t.Context(), []*candidate{b.entry(t, queued)}))
 	require.Contains(t, string(b.admitted(t, queued).Notice), "Waiting for a free worker since")
 
 	claimOne(t, b, queued.SKey)
-	running := command("webhook", "a", 4, "status")
+	running := slash("webhook", "a", 4, "status")
 	require.True(t, b.admit(t.Context(), []*candidate{b.entry(t, running)}))
 	require.Contains(t, string(b.admitted(t, running).Notice), "Answering since")
 	require.Contains(t, string(b.admitted(t, running).Notice), ", 1 message waiting.")

@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// metrics of admission; partitions are the only label.
+// metrics of admission; the only labels are partitions and the reasons for which messages are ignored.
 type metrics struct {
-	admitted, duplicates, dead metric.Int64Counter
+	admitted, duplicates, ignored, dead metric.Int64Counter
 	// moved counts attachments that ended because another router committed, rewinds and overruns what attaching found.
 	moved, rewinds, overruns metric.Int64Counter
 	registration             metric.Registration
@@ -32,6 +32,7 @@ func newMetrics(meter metric.Meter, a *Admitter) (*metrics, error) {
 	}
 	m.admitted = counter("hermes_admitted_total", "Messages stored in an inbox.")
 	m.duplicates = counter("hermes_duplicates_total", "Messages that had been admitted before.")
+	m.ignored = counter("hermes_ignored_total", "Messages that have no effect, such as edits of what was answered.")
 	m.dead = counter("hermes_dead_letters_total", "Messages that can't be admitted and were parked.")
 	m.moved = counter("hermes_offsets_moved_total", "Partitions that another router was found to read.")
 	m.rewinds = counter("hermes_log_rewinds_total", "Partitions read again because their stream lost messages.")

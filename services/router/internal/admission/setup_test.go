@@ -19,16 +19,20 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
+	"github.com/hermes-runtime/hermes/services/router/internal/cancel"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder takes doorbells and events.
+// recorder takes doorbells, signals, stops and events.
 type recorder struct {
 	mu      sync.Mutex
 	runs    []dispatch.Run
 	notices []dispatch.Delivery
+	signals []dispatch.Signal
+	letters []dispatch.Letter
+	stops   []cancel.Stop
 	events  []event.Lifecycle
 }
 
@@ -37,6 +41,24 @@ func (r *recorder) Ring(_ context.Context, runs []dispatch.Run, notices []dispat
 	defer r.mu.Unlock()
 	r.runs = append(r.runs, runs...)
 	r.notices = append(r.notices, notices...)
+}
+
+func (r *recorder) Signal(_ context.Context, s dispatch.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.signals = append(r.signals, s)
+}
+
+func (r *recorder) Bury(_ context.Context, letters []dispatch.Letter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.letters = append(r.letters, letters...)
+}
+
+func (r *recorder) Cancel(_ context.Context, s cancel.Stop) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stops = append(r.stops, s)
 }
 
 func (r *recorder) Emit(ev event.Lifecycle) {
@@ -99,8 +121,9 @@ func setup(t *testing.T) *bundle {
 	}
 	var err error
 	b.Admitter, err = New(Deps{
-		Store: b.store, Doorbells: b.rec, Events: b.rec, Logger: slog.New(slog.DiscardHandler),
-		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSyncer(b.spans)).Tracer("test"), Meter: noop.Meter{},
+		Store: b.store, Bells: b.rec, Canceller: b.rec, Events: b.rec, Logger: slog.New(slog.DiscardHandler),
+		KeyOptions: func(string) session.Options { return session.DefaultOptions() },
+		Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSyncer(b.spans)).Tracer("test"), Meter: noop.Meter{},
 	})
 	require.NoError(t, err)
 	return b
@@ -173,7 +196,7 @@ func message(platform, chat string, n int) *event.Message {
 	}
 }
 
-func command(platform, chat string, n int, name string) *event.Message {
+func slash(platform, chat string, n int, name string) *event.Message {
 	m := message(platform, chat, n)
 	m.Kind, m.Command = event.KindCommand, &event.Command{Name: name}
 	return m

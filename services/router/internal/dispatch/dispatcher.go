@@ -34,9 +34,10 @@ type Reservations interface {
 	Reserve(ctx context.Context, leases []lease.Lease) ([]lease.Grant, error)
 }
 
-// Publisher stores doorbells.
+// Publisher stores doorbells and sends signals.
 type Publisher interface {
 	PublishAll(ctx context.Context, msgs []bus.Msg) []error
+	Notify(ctx context.Context, m bus.Msg) error
 }
 
 // Deps of a Dispatcher.
@@ -65,9 +66,10 @@ type Dispatcher struct {
 type job struct {
 	runs       []Run
 	deliveries []Delivery
+	letters    []Letter
 }
 
-func (j *job) size() int { return len(j.runs) + len(j.deliveries) }
+func (j *job) size() int { return len(j.runs) + len(j.deliveries) + len(j.letters) }
 
 // New returns a dispatcher that rings once it is started.
 func New(deps Deps) (*Dispatcher, error) {
@@ -96,7 +98,15 @@ func (d *Dispatcher) Stop(ctx context.Context) error { return d.loops.Stop(ctx) 
 // Ring reserves the sessions of runs and publishes all doorbells, later and without waiting. Runs whose session is held
 // are left alone.
 func (d *Dispatcher) Ring(ctx context.Context, runs []Run, deliveries []Delivery) {
-	j := job{runs: runs, deliveries: deliveries}
+	d.enqueue(ctx, job{runs: runs, deliveries: deliveries})
+}
+
+// Bury tells operators of dead letters, later and without waiting.
+func (d *Dispatcher) Bury(ctx context.Context, letters []Letter) {
+	d.enqueue(ctx, job{letters: letters})
+}
+
+func (d *Dispatcher) enqueue(ctx context.Context, j job) {
 	if j.size() == 0 {
 		return
 	}
@@ -112,7 +122,11 @@ var errQueueFull = errors.New("dispatch queue is full")
 
 // Publish publishes doorbells now, without reservations.
 func (d *Dispatcher) Publish(ctx context.Context, runs []Run, deliveries []Delivery) {
-	msgs, spans := d.messages(ctx, runs, deliveries)
+	d.publish(ctx, job{runs: runs, deliveries: deliveries})
+}
+
+func (d *Dispatcher) publish(ctx context.Context, j job) {
+	msgs, spans := d.messages(ctx, j)
 	if len(msgs) == 0 {
 		return
 	}
@@ -160,6 +174,7 @@ func (d *Dispatcher) collect(j job) job {
 		case more := <-d.queue:
 			j.runs = append(j.runs, more.runs...)
 			j.deliveries = append(j.deliveries, more.deliveries...)
+			j.letters = append(j.letters, more.letters...)
 		default:
 			return j
 		}
@@ -169,7 +184,8 @@ func (d *Dispatcher) collect(j job) job {
 
 func (d *Dispatcher) dispatch(ctx context.Context, j job) {
 	ctx = context.WithoutCancel(ctx) // a stop lets the batch in hand finish; both calls have a timeout
-	d.Publish(ctx, d.reserve(ctx, j.runs), j.deliveries)
+	j.runs = d.reserve(ctx, j.runs)
+	d.publish(ctx, j)
 }
 
 // reserve returns the runs that may be dispatched: all of them if Redis does not answer.
@@ -202,8 +218,8 @@ func (d *Dispatcher) reserve(ctx context.Context, runs []Run) []Run {
 }
 
 // messages encodes doorbells and starts the producer spans of those that belong to a trace; other spans are nil.
-func (d *Dispatcher) messages(ctx context.Context, runs []Run, deliveries []Delivery) ([]bus.Msg, []trace.Span) {
-	msgs := make([]bus.Msg, 0, len(runs)+len(deliveries))
+func (d *Dispatcher) messages(ctx context.Context, j job) ([]bus.Msg, []trace.Span) {
+	msgs := make([]bus.Msg, 0, j.size())
 	spans := make([]trace.Span, 0, cap(msgs))
 	add := func(b doorbell, err error) {
 		if err != nil {
@@ -213,11 +229,14 @@ func (d *Dispatcher) messages(ctx context.Context, runs []Run, deliveries []Deli
 		spans = append(spans, d.startSpan(ctx, &b))
 		msgs = append(msgs, b.Msg)
 	}
-	for _, r := range runs {
+	for _, r := range j.runs {
 		add(r.doorbell())
 	}
-	for _, r := range deliveries {
+	for _, r := range j.deliveries {
 		add(r.doorbell())
+	}
+	for _, l := range j.letters {
+		add(l.doorbell())
 	}
 	return msgs, spans
 }

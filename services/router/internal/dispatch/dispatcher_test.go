@@ -31,9 +31,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // publisher remembers what it was given, and can refuse.
 type publisher struct {
-	mu   sync.Mutex
-	msgs []bus.Msg
-	err  error
+	mu       sync.Mutex
+	msgs     []bus.Msg
+	notified []bus.Msg
+	err      error
+}
+
+func (p *publisher) Notify(_ context.Context, m bus.Msg) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.notified = append(p.notified, m)
+	return p.err
 }
 
 func (p *publisher) PublishAll(_ context.Context, msgs []bus.Msg) []error {
@@ -185,4 +193,34 @@ func TestPublish_ContinuesTheTraceOfTheMessage(t *testing.T) {
 	carried := trace.SpanContextFromContext(event.ExtractTrace(t.Context(), b.bus.msgs[0].Header))
 	require.Equal(t, spans[0].SpanContext.SpanID(), carried.SpanID())
 	require.Empty(t, b.bus.msgs[1].Header.Get("traceparent"))
+}
+
+func TestSignal_ReachesTheListenersOfTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	r := run("a")
+	b.Signal(t.Context(), dispatch.Signal{SKey: r.SKey, Kind: runv1.ControlKind_CONTROL_KIND_STOP, Seq: 9, Gen: 3, RunID: r.RunID})
+	require.Equal(t, bus.ControlSubject(r.SKey), b.bus.notified[0].Subject)
+	var got runv1.Control
+	require.NoError(t, proto.Unmarshal(b.bus.notified[0].Data, &got))
+	want := &runv1.Control{Kind: runv1.ControlKind_CONTROL_KIND_STOP, Seq: 9, Gen: 3, RunId: r.RunID.String()}
+	require.True(t, proto.Equal(want, &got))
+}
+
+func TestBury_TellsOperatorsOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	known := dispatch.Letter{ID: uuid.New(), Tenant: "acme", SKey: "s", MsgUID: "u1", Reason: "no"}
+	unknown := dispatch.Letter{ID: uuid.New(), MsgUID: "u2", Reason: "unreadable"}
+	odd := dispatch.Letter{ID: uuid.New(), Tenant: "a.b", MsgUID: "u3", Reason: "no"}
+	require.NoError(t, b.Start(t.Context()))
+	b.Bury(t.Context(), []dispatch.Letter{known, unknown, odd})
+	b.Bury(t.Context(), nil)
+	require.NoError(t, b.Stop(t.Context()))
+	require.Len(t, b.bus.msgs, 3)
+	for i, subject := range []string{"dlq.ingress.acme", "dlq.ingress.unknown", "dlq.ingress.unknown"} {
+		require.Equal(t, subject, b.bus.msgs[i].Subject)
+	}
+	require.Equal(t, known.ID.String(), b.bus.msgs[0].ID)
+	require.JSONEq(t, fmt.Sprintf(`{"id":%q,"tenant":"acme","skey":"s","msg_uid":"u1","reason":"no"}`, known.ID), string(b.bus.msgs[0].Data))
 }
