@@ -19,11 +19,12 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/session"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	"github.com/hermes-runtime/hermes/services/ingress/app"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natsserver.IgnoreClock()) }
 
 const hookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

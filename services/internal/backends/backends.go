@@ -9,6 +9,7 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/lease"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -16,8 +17,12 @@ import (
 type Backends struct {
 	Bus    bus.Bus
 	Leases lease.Leases
+	// Limits never fails for want of Redis: then the process keeps the rates by itself.
+	Limits ratelimit.Limiter
 	Store  store.Store
-	Logger *slog.Logger
-	Traces trace.TracerProvider
-	Meters metric.MeterProvider
+	// Aliases may stand alone where Store is nil.
+	Aliases store.Aliases
+	Logger  *slog.Logger
+	Traces  trace.TracerProvider
+	Meters  metric.MeterProvider
 }

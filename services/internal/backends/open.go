@@ -11,6 +11,8 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus/natsbus"
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/lease/redislease"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit/redislimit"
 	"github.com/hermes-runtime/hermes/pkg/store/pgstore"
 	"github.com/hermes-runtime/hermes/pkg/telemetry"
 )
@@ -21,6 +23,10 @@ var ErrUnreachable = errors.New("unreachable")
 // Needs says which servers a service uses.
 type Needs struct {
 	Bus, Leases, Store bool
+	// Limits opens Redis too, for rates and hints: what works without it need not wait for it at the start.
+	Limits bool
+	// Aliases opens the store in the background, for services that use nothing else of it and go on without it.
+	Aliases bool
 }
 
 // Opened are backends that have to be closed.
@@ -44,11 +50,14 @@ func Open(ctx context.Context, cfg config.Config, name string, needs Needs, tel 
 	if needs.Bus {
 		errs = append(errs, o.openBus(ctx, cfg, name))
 	}
-	if needs.Leases {
-		errs = append(errs, o.openLeases(ctx, cfg))
+	if needs.Leases || needs.Limits {
+		errs = append(errs, o.openRedis(ctx, cfg, needs.Leases))
 	}
 	if needs.Store {
 		errs = append(errs, o.openStore(ctx, cfg))
+	}
+	if needs.Aliases {
+		errs = append(errs, o.openAliases(ctx, cfg))
 	}
 	if err := errors.Join(errs...); err != nil {
 		o.Close()
@@ -84,7 +93,8 @@ func (o *Opened) openBus(ctx context.Context, cfg config.Config, name string) er
 	return nil
 }
 
-func (o *Opened) openLeases(ctx context.Context, cfg config.Config) error {
+// openRedis opens what Redis holds. Where it is not required, a server that does not answer or may evict only warns.
+func (o *Opened) openRedis(ctx context.Context, cfg config.Config, required bool) error {
 	password, err := cfg.Redis.Password.Value()
 	if err != nil {
 		return fmt.Errorf("redis.password: %w", err)
@@ -95,6 +105,20 @@ func (o *Opened) openLeases(ctx context.Context, cfg config.Config) error {
 	}
 	o.closers = append(o.closers, l.Close)
 	o.Leases = l
+	limits, err := redislimit.Open(redislimit.Config{URL: cfg.Redis.URL, Password: password})
+	if err != nil {
+		return fmt.Errorf("redis.url: %w", err)
+	}
+	o.closers = append(o.closers, limits.Close)
+	o.Limits = ratelimit.Fallback(limits, ratelimit.NewLocal())
+	if err = o.checkRedis(ctx, l); err != nil && !required {
+		o.Logger.WarnContext(ctx, "going on without redis", "err", err)
+		return nil
+	}
+	return err
+}
+
+func (o *Opened) checkRedis(ctx context.Context, l *redislease.Leases) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if err := l.Ready(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 const (
 	TypeInvalid     = "invalid_request_error"
 	TypeAuth        = "authentication_error"
+	TypePermission  = "permission_error"
 	TypeNotFound    = "not_found_error"
 	TypeConflict    = "conflict_error"
 	TypeRateLimit   = "rate_limit_error"
@@ -39,15 +41,28 @@ type Error struct {
 	Status  int    `json:"-"`
 	Message string `json:"message"`
 	Type    string `json:"type"`
-	// Param names the field, header or parameter that is wrong.
-	Param string `json:"param,omitempty"`
+	// Param names the field, header or parameter that is wrong; "" is null in JSON.
+	Param string `json:"-"`
 	// Code is stable, for programs.
 	Code string `json:"code"`
-	// RetryAfter becomes the header of that name.
+	// RetryAfter becomes the header of that name, in whole seconds and never less.
 	RetryAfter time.Duration `json:"-"`
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// MarshalJSON returns the form that clients of OpenAI know, where param is always there.
+func (e *Error) MarshalJSON() ([]byte, error) {
+	type members Error
+	var param *string
+	if e.Param != "" {
+		param = &e.Param
+	}
+	return json.Marshal(struct {
+		*members
+		Param *string `json:"param"`
+	}{(*members)(e), param})
+}
 
 // Invalid is a request that names a wrong field.
 func Invalid(param, message string) *Error {
@@ -105,7 +120,7 @@ func WriteErrorWith(w http.ResponseWriter, err error, fields map[string]any) {
 		e = &Error{Status: http.StatusInternalServerError, Type: TypeInternal, Code: "internal", Message: "internal error"}
 	}
 	if e.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter/time.Second)))
+		w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
 	}
 	body := map[string]any{"error": e}
 	for k, v := range fields {
@@ -122,7 +137,14 @@ type Handler func(w http.ResponseWriter, r *http.Request) error
 type Routes struct {
 	mux    *http.ServeMux
 	logger *slog.Logger
+	routes []Route
 }
+
+// Route is one method of one path.
+type Route struct{ Method, Pattern string }
+
+// All returns the routes in the order in which they were handled.
+func (r *Routes) All() []Route { return slices.Clone(r.routes) }
 
 // NewRoutes answers every unknown path with 404.
 func NewRoutes(logger *slog.Logger) *Routes {
@@ -133,6 +155,7 @@ func NewRoutes(logger *slog.Logger) *Routes {
 
 // Handle serves one method of one path, other methods of it get 405 unless they are handled too.
 func (r *Routes) Handle(method, pattern string, h Handler) {
+	r.routes = append(r.routes, Route{method, pattern})
 	r.mux.HandleFunc(method+" "+pattern, func(w http.ResponseWriter, req *http.Request) {
 		err := h(w, req)
 		if err == nil {

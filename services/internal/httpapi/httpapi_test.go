@@ -51,12 +51,12 @@ func TestRoutes_AnswerEveryErrorInOneShape(t *testing.T) {
 		status             int
 	}{
 		{"POST", "/v1/things/x", `{"error":{"message":"id: is wrong","type":"invalid_request_error","param":"id","code":"invalid_field"}}`, 400},
-		{"POST", "/v1/things/secret", `{"error":{"message":"internal error","type":"internal_error","code":"internal"}}`, 500},
-		{"POST", "/v1/things/busy", `{"error":{"message":"later","type":"unavailable_error","code":"broker_unavailable"}}`, 503},
-		{"GET", "/v1/things/x", `{"error":{"message":"only POST is allowed","type":"invalid_request_error","code":"method_not_allowed"}}`, 405},
-		{"POST", "/v1/other", `{"error":{"message":"path not found","type":"not_found_error","code":"not_found"}}`, 404},
-		{"POST", "/v1/things//x", `{"error":{"message":"path not found","type":"not_found_error","code":"not_found"}}`, 404},
-		{"POST", "/v1/things/../x", `{"error":{"message":"path not found","type":"not_found_error","code":"not_found"}}`, 404},
+		{"POST", "/v1/things/secret", `{"error":{"message":"internal error","type":"internal_error","param":null,"code":"internal"}}`, 500},
+		{"POST", "/v1/things/busy", `{"error":{"message":"later","type":"unavailable_error","param":null,"code":"broker_unavailable"}}`, 503},
+		{"GET", "/v1/things/x", `{"error":{"message":"only POST is allowed","type":"invalid_request_error","param":null,"code":"method_not_allowed"}}`, 405},
+		{"POST", "/v1/other", `{"error":{"message":"path not found","type":"not_found_error","param":null,"code":"not_found"}}`, 404},
+		{"POST", "/v1/things//x", `{"error":{"message":"path not found","type":"not_found_error","param":null,"code":"not_found"}}`, 404},
+		{"POST", "/v1/things/../x", `{"error":{"message":"path not found","type":"not_found_error","param":null,"code":"not_found"}}`, 404},
 	} {
 		w := call(h, c.method, c.path, "")
 		require.Equal(t, c.status, w.Code, c.path)

@@ -14,6 +14,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/bus/natsbus"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
@@ -46,10 +47,10 @@ func (e *Env) Connect(t *testing.T) *natsbus.Bus {
 	return b
 }
 
-// Backends are what a service is built on.
+// Backends are what a service is built on: a broker and a store, and rates of the process.
 func (e *Env) Backends() backends.Backends {
 	return backends.Backends{
-		Bus: e.Bus, Store: e.Store, Logger: Logger(), Traces: tracenoop.NewTracerProvider(), Meters: metricnoop.NewMeterProvider(),
+		Bus: e.Bus, Store: e.Store, Limits: ratelimit.NewLocal(), Logger: Logger(), Traces: tracenoop.NewTracerProvider(), Meters: metricnoop.NewMeterProvider(),
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/lease/redislease"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit/redislimit"
 	"github.com/hermes-runtime/hermes/pkg/rpc"
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/store/pgstore"
@@ -149,10 +151,23 @@ func (s *Server) openLeases(ctx context.Context) error {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	s.Leases = leases
+	if err := s.openLimits(ctx, redislimit.Config{URL: url, Password: password}); err != nil {
+		return err
+	}
 	if err := s.own(ctx, "redis", leases.Close); err != nil || s.options.Redis == "" {
 		return err
 	}
 	return s.checkRedis(ctx)
+}
+
+// openLimits shares rates through the same Redis.
+func (s *Server) openLimits(ctx context.Context, cfg redislimit.Config) error {
+	limits, err := redislimit.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	s.Limits = ratelimit.Fallback(limits, ratelimit.NewLocal())
+	return s.own(ctx, "rate limits", limits.Close)
 }
 
 // checkRedis refuses a real Redis that does not answer or may evict leases.

@@ -16,6 +16,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/session"
+	"github.com/hermes-runtime/hermes/services/ingress/internal/intake"
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
 )
 
@@ -30,10 +31,9 @@ type Handler struct {
 
 // hook is one channel.
 type hook struct {
-	name, tenant, profile, pool string
-	keys                        session.Options
-	receiver                    *webhook.Receiver
-	replies                     bool
+	intake.Channel
+	receiver *webhook.Receiver
+	replies  bool
 }
 
 // New returns the handler of the webhook channels in cfg.
@@ -62,14 +62,11 @@ func newHook(name string, c config.Channel, cfg config.Config) (*hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive: %w", err)
 	}
-	profile, ok := cfg.Profiles[c.ProfileName()]
-	if !ok {
-		return nil, fmt.Errorf("profile %q is not in profiles", c.ProfileName())
+	ch, err := intake.NewChannel(name, c, cfg)
+	if err != nil {
+		return nil, err // it names the key
 	}
-	return &hook{
-		name: name, tenant: c.TenantName(), profile: c.ProfileName(), pool: profile.WithDefaults().Pool,
-		keys: profile.KeyOptions(c.ProfileName()), receiver: receiver, replies: c.Webhook.ReplyURL != "",
-	}, nil
+	return &hook{Channel: ch, receiver: receiver, replies: c.Webhook.ReplyURL != ""}, nil
 }
 
 // accepted is the answer to an accepted event.
@@ -113,7 +110,7 @@ func (h *Handler) verify(r *http.Request, c *hook, body []byte, now time.Time) e
 		return nil
 	}
 	if !errors.Is(err, webhook.ErrSignature) {
-		h.logger.ErrorContext(r.Context(), "webhook secret not readable", "channel", c.name, "err", err)
+		h.logger.ErrorContext(r.Context(), "webhook secret not readable", "channel", c.Name, "err", err)
 		return httpapi.Unavailable("channel_unavailable", "the channel cannot verify requests now")
 	}
 	return &httpapi.Error{
@@ -134,14 +131,13 @@ func (c *hook) message(header http.Header, body []byte, now time.Time) (*event.M
 		return nil, httpapi.FromAccept(err, nil)
 	}
 	src := session.Source{
-		Platform: webhook.Platform, Account: c.name, ChatType: "dm",
+		Platform: webhook.Platform, Account: c.Name, ChatType: "dm",
 		ChatID: session.EscapeID(in.Conversation), UserID: in.User, ThreadID: session.EscapeID(in.Thread),
 	}
-	return &event.Message{
-		Tenant: c.tenant, SessionKey: session.Key(src, c.keys), Profile: c.profile, RunClass: c.pool,
-		Kind: event.KindMessage, Source: src, ReplyTo: c.replyTo(in), Text: in.Text,
-		PlatformMessageID: in.ID, ReceivedAt: now.UTC(),
-	}, nil
+	m := c.Message(src)
+	m.Kind, m.ReplyTo, m.Text = event.KindMessage, c.replyTo(in), in.Text
+	m.PlatformMessageID, m.ReceivedAt = in.ID, now.UTC()
+	return m, nil
 }
 
 func checkIDs(in webhook.Incoming) error {
@@ -161,7 +157,7 @@ func checkIDs(in webhook.Incoming) error {
 // replyTo is where answers go: to the reply URL, with the ids as the client wrote them, or nowhere; then they are read
 // through the API.
 func (c *hook) replyTo(in webhook.Incoming) event.Address {
-	a := event.Address{Platform: event.PlatformAPI, Account: c.name, ChatID: in.Conversation, ThreadID: in.Thread}
+	a := event.Address{Platform: event.PlatformAPI, Account: c.Name, ChatID: in.Conversation, ThreadID: in.Thread}
 	if c.replies {
 		a.Platform = webhook.Platform
 	}
