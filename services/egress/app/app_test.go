@@ -16,16 +16,19 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/lease"
+	"github.com/hermes-runtime/hermes/pkg/lease/redislease"
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	fake "github.com/hermes-runtime/hermes/pkg/testkit/fakeplatform/webhook"
+	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
 	"github.com/hermes-runtime/hermes/services/egress/app"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
 
 const soon = 10 * time.Second
 
@@ -121,6 +124,35 @@ func TestApp_IsReadyWithBrokerAndStoreOnly(t *testing.T) {
 	}
 	require.Equal(t, []string{"nats", "postgres"}, names)
 	require.NoError(t, a.Stop(t.Context()), "before Start")
+}
+
+func TestApp_GoesOnWithoutRedis(t *testing.T) {
+	t.Parallel()
+	env := servicetest.New(t)
+	redis := redisserver.NewMini(t)
+	leases, err := redislease.Open(t.Context(), redislease.Config{URL: "redis://" + redis.Addr()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, leases.Close()) })
+	redis.Close()
+	receiver, err := fake.Start(t.Context(), "127.0.0.1:0", "s3cret")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, receiver.Close()) })
+	b := env.Backends()
+	b.Leases = leases
+	a, err := app.New(configured(t, receiver.URL(), "s3cret"), b)
+	require.NoError(t, err)
+	servicetest.Start(t, a)
+	checks := a.Checks()
+	require.Equal(t, "redis", checks[2].Name)
+	require.True(t, checks[2].Optional)
+	require.ErrorIs(t, checks[2].Ready(t.Context()), lease.ErrUnavailable)
+
+	skey, _ := finishRun(t, env.Store)
+	data, err := proto.Marshal(&deliveryv1.Doorbell{Skey: skey, OutSeq: 1})
+	require.NoError(t, err)
+	_, err = env.Bus.Publish(t.Context(), bus.Msg{Subject: bus.OutSubject("webhook", skey), ID: "bell", Data: data})
+	require.NoError(t, err)
+	await.True(t, soon, func() bool { return len(receiver.Shown("room")) == 1 })
 }
 
 func TestNew_RefusesASecretThatIsNotThere(t *testing.T) {

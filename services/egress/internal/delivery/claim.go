@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
 )
@@ -35,7 +36,9 @@ type job struct {
 	sender string
 	// held is the moment before the call that claimed or extended the claim: sends are timed from it.
 	held time.Time
-	ids  []string
+	// target is where the row goes now.
+	target event.Address
+	ids    []string
 	// bell is acknowledged when the row is settled, put off or dropped; nil if none rang.
 	bell bus.Work
 }

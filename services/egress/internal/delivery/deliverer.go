@@ -16,13 +16,27 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/egress/internal/rate"
 )
 
 // Bus is the part of the broker that a Deliverer uses.
 type Bus interface {
 	bus.Publisher
 	bus.WorkQueues
+	Request(ctx context.Context, m bus.Msg) (bus.Msg, error)
+}
+
+// Chats is what is known of a session's chat.
+type Chats interface {
+	Session(ctx context.Context, skey string) (store.Session, error)
+	LearnAlias(ctx context.Context, a store.Address, older string) (canonical string, err error)
+}
+
+// Previews say which process shows a run.
+type Previews interface {
+	PreviewHolder(ctx context.Context, skey string) (egressID string, err error)
 }
 
 // Emitter tells observers what happened; it never blocks.
@@ -32,12 +46,16 @@ type Emitter interface {
 
 // Deps are what a Deliverer works with.
 type Deps struct {
-	Bus     Bus
-	Outbox  store.Outbox
-	Emitter Emitter
-	Logger  *slog.Logger
-	Tracer  trace.Tracer
-	Meter   metric.Meter
+	Bus    Bus
+	Outbox store.Outbox
+	Chats  Chats
+	// Previews is nil without Redis: nobody shows runs then.
+	Previews Previews
+	Limits   ratelimit.Limiter
+	Emitter  Emitter
+	Logger   *slog.Logger
+	Tracer   trace.Tracer
+	Meter    metric.Meter
 	// Senders by platform. Rows of other platforms are left to others.
 	Senders map[string]channel.Sender
 }
@@ -48,12 +66,17 @@ type Config struct {
 	ID string
 	// SendTimeout bounds one send.
 	SendTimeout time.Duration
+	// PreviewStop is how long the final text waits for the process that shows the run. Beyond it an edit may come late.
+	PreviewStop time.Duration
 	// Parallel is how many rows of one platform are in hand at most.
 	Parallel int
 }
 
-// DefaultParallel suits one process.
-const DefaultParallel = 256
+// Values that suit one process.
+const (
+	DefaultParallel    = 256
+	DefaultPreviewStop = 2 * time.Second
+)
 
 // errStopped ends sends that outlast the drain.
 var errStopped = errors.New("egress is stopping")
@@ -65,6 +88,10 @@ type Deliverer struct {
 	metrics metrics
 	marker  *marker
 	lanes   map[string]*lane
+
+	gate     *rate.Gate
+	accounts accounts
+	places   *places
 
 	fetchers daemon.Loops
 	marking  daemon.Loops
@@ -87,7 +114,10 @@ func New(cfg Config, deps Deps) (*Deliverer, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Deliverer{deps: deps, cfg: cfg, metrics: m, lanes: map[string]*lane{}}
+	d := &Deliverer{
+		deps: deps, cfg: cfg, metrics: m, lanes: map[string]*lane{},
+		gate: rate.NewGate(deps.Limits, deps.Logger), accounts: accounts{paused: map[account]*pausedAccount{}}, places: newPlaces(),
+	}
 	d.marker = newMarker(deps.Outbox, deps.Logger, d.settled)
 	for platform, sender := range deps.Senders {
 		l := &lane{sender: sender, slots: make(chan struct{}, cfg.Parallel)}

@@ -27,6 +27,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/channel/webhook"
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
@@ -105,7 +106,7 @@ func (b *bench) webhooks() *webhook.Sender {
 
 func (b *bench) deps() delivery.Deps {
 	return delivery.Deps{
-		Bus: b.Bus, Outbox: b.Store, Emitter: &b.events, Logger: servicetest.Logger(),
+		Bus: b.Bus, Outbox: b.Store, Chats: b.Store, Limits: ratelimit.NewLocal(), Emitter: &b.events, Logger: servicetest.Logger(),
 		Tracer: tracenoop.NewTracerProvider().Tracer(""), Meter: metricnoop.Meter{},
 		Senders: map[string]channel.Sender{webhook.Platform: b.webhooks()},
 	}
@@ -177,6 +178,13 @@ func (b *bench) session(skey string) store.Session {
 func (b *bench) awaitSettled(skey string, outSeq int64) {
 	b.t.Helper()
 	await.True(b.t, soon, func() bool { return b.session(skey).OutSent == outSeq }, "row %d settled", outSeq)
+}
+
+// awaitOutcome: observers are told after a row is settled.
+func (b *bench) awaitOutcome(typ event.Type, want string) {
+	b.t.Helper()
+	await.True(b.t, soon, func() bool { return len(b.events.outcomes(typ)) > 0 }, "%s", typ)
+	require.Equal(b.t, []string{want}, b.events.outcomes(typ))
 }
 
 func (b *bench) awaitRequests(n int) {
@@ -265,7 +273,7 @@ func TestDeliver_GivesUpWhatIsRefusedAndGoesOn(t *testing.T) {
 	b.ring(webhook.Platform, skey, 1)
 	b.awaitSettled(skey, 2)
 	require.Equal(t, []string{"welcome"}, b.receiver.Shown("room"))
-	require.Equal(t, []string{"dead"}, b.events.outcomes(event.DeliveryFailed))
+	b.awaitOutcome(event.DeliveryFailed, "dead")
 	select {
 	case m := <-letters:
 		require.JSONEq(t, fmt.Sprintf(`{"skey":%q,"out_seq":1,"dkey":"m1:command","reason":"send: permanent (410): the receiver is gone"}`, skey), string(m.Data))
@@ -292,7 +300,7 @@ func TestDeliver_RepeatsAnUnknownOutcomeUnderTheSameKey(t *testing.T) {
 			b.sweep(2 * time.Second)
 			b.awaitSettled(skey, 1)
 			require.Equal(t, []string{"once"}, b.receiver.Shown("room"))
-			require.Equal(t, []string{"sent"}, b.events.outcomes(event.ResponseSent))
+			b.awaitOutcome(event.ResponseSent, "sent")
 		})
 	}
 }
@@ -376,7 +384,7 @@ func TestDeliver_TellsOnceThatTheRestIsLost(t *testing.T) {
 	b.ring(plainName, skey, 1)
 	b.awaitSettled(skey, 1)
 	require.Equal(t, []string{"c|aaaaaaaaaa", "c|bbbbbbbbbb", "c|The rest of this reply could not be delivered."}, p.sends())
-	require.Equal(t, []string{"dead"}, b.events.outcomes(event.ProcessingCompleted))
+	b.awaitOutcome(event.ProcessingCompleted, "dead")
 }
 
 func TestDeliver_MakesAtMostTwoCopiesOnAPlainPlatform(t *testing.T) {
@@ -391,7 +399,7 @@ func TestDeliver_MakesAtMostTwoCopiesOnAPlainPlatform(t *testing.T) {
 	b.sweep(2 * time.Second)
 	b.awaitSettled(skey, 1)
 	require.Equal(t, []string{"c|hi", "c|hi"}, p.sends())
-	require.Equal(t, []string{"unknown"}, b.events.outcomes(event.DeliveryFailed))
+	b.awaitOutcome(event.DeliveryFailed, "unknown")
 }
 
 func TestDeliver_FollowsAMovedChat(t *testing.T) {

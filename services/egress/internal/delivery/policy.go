@@ -6,6 +6,7 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/egress/internal/rate"
 )
 
 const (
@@ -16,10 +17,11 @@ const (
 	firstBackoff, maxBackoff = time.Second, 5 * time.Minute
 	// secondLook is the pause before the only repetition of a send of unknown outcome on a platform that may show both.
 	secondLook = 30 * time.Second
-	// credentialPause is the least wait for an account that is not accepted: an operator has to act.
-	credentialPause = time.Minute
+	// minLife: a younger row is not given up for the number of its tries. Claims that only waited for a rate or for an
+	// account count as tries too.
+	minLife = 15 * time.Minute
 	// maxRetryAfter bounds what a platform may ask for.
-	maxRetryAfter = time.Hour
+	maxRetryAfter = rate.MaxFreeze
 )
 
 // verdict says what becomes of a row after a try.
@@ -51,7 +53,13 @@ func (v verdict) outcome() string {
 	}
 }
 
-var errOutcomeUnknown = errors.New("earlier tries may have reached the platform")
+var (
+	errOutcomeUnknown = errors.New("earlier tries may have reached the platform")
+	errAccountPaused  = errors.New("the platform does not accept the account")
+	errRateLimited    = errors.New("the rate of the chat or the account is used up")
+	errClaimTooOld    = errors.New("the claim is too old to send")
+	errRedirected     = errors.New("the platform sends the message from one place to the next")
+)
 
 // worthTrying refuses a row that has been sent twice with unknown outcome on a platform that would show a third copy.
 func worthTrying(row *store.Delivery, c channel.Capability, age time.Duration) bool {
@@ -63,10 +71,8 @@ func idempotent(c channel.Capability, age time.Duration) bool { return age < c.I
 // afterFailure judges a failed try.
 func afterFailure(err error, row *store.Delivery, c channel.Capability, age time.Duration) verdict {
 	switch channel.ClassOf(err) {
-	case channel.NotSent:
-		return again(row, wait(row.Attempts, retryAfter(err)), err)
-	case channel.Credential:
-		return again(row, wait(row.Attempts, max(credentialPause, retryAfter(err))), err)
+	case channel.NotSent, channel.Credential:
+		return again(row, age, wait(row.Attempts, retryAfter(err)), err)
 	case channel.Unknown:
 		return afterUnknown(err, row, c, age)
 	default: // Permanent, and Moved without an address to go to
@@ -75,11 +81,15 @@ func afterFailure(err error, row *store.Delivery, c channel.Capability, age time
 }
 
 // again puts off until the tries are used up.
-func again(row *store.Delivery, after time.Duration, err error) verdict {
-	if row.Attempts >= maxTries {
+func again(row *store.Delivery, age, after time.Duration, err error) verdict {
+	if usedUp(row, age) {
 		return dead(err)
 	}
 	return putOff(after, err)
+}
+
+func usedUp(row *store.Delivery, age time.Duration) bool {
+	return row.Attempts >= maxTries && age >= minLife
 }
 
 func afterUnknown(err error, row *store.Delivery, c channel.Capability, age time.Duration) verdict {
@@ -90,7 +100,7 @@ func afterUnknown(err error, row *store.Delivery, c channel.Capability, age time
 		}
 		after = secondLook
 	}
-	if row.Attempts >= maxTries {
+	if usedUp(row, age) {
 		return unknown(err)
 	}
 	v := putOff(after, err)
