@@ -77,7 +77,7 @@ type Message struct {
 // Refusal is a reason that a door gives; the wording is the router's.
 type Refusal string
 
-// RefusedStranger: the sender is not on the channel's allow-list.
+// RefusedStranger says that the sender is not on the channel's allow-list.
 const RefusedStranger Refusal = "stranger"
 
 // Turn is an earlier message of a conversation that the client keeps itself. Role is user, assistant or system.

@@ -15,7 +15,7 @@ import (
 func main() {
 	os.Exit(process.Main(process.Service{
 		Name:  "api",
-		Needs: backends.Needs{Bus: true, Store: true},
+		Needs: backends.Needs{Bus: true, Store: true, Limits: true},
 		Build: func(_ context.Context, cfg config.Config, b backends.Backends) (process.App, []daemon.Named, error) {
 			a, err := app.New(cfg, b)
 			return a, nil, err

@@ -4,18 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 )
 
 // dev is a running `hermes dev`.
@@ -194,48 +189,8 @@ func exitCode(t *testing.T, err error) int {
 	return exit.ExitCode()
 }
 
-// The third-party model server: aimock, an OpenAI-compatible server from the npm registry that no one here wrote. The
-// node package brings a Node.js that is new enough wherever npm is.
-const thirdParty = "@copilotkit/aimock@1.43.0"
-
-const thirdPartyFixtures = `{"fixtures": [
-  {"match": {"userMessage": "what files", "hasToolResult": true}, "response": {"content": "The workspace holds notes.txt."}},
-  {"match": {"userMessage": "what files"}, "response": {"toolCalls": [{"name": "list_files", "arguments": "{}"}]}}
-]}`
-
-// startThirdParty installs and starts the server and returns its base URL.
-func startThirdParty(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefer-offline", "--prefix", dir, thirdParty, "node@22")
-	out, err := install.CombinedOutput()
-	require.NoError(t, err, string(out))
-	fixtures := filepath.Join(dir, "fixtures.json")
-	require.NoError(t, os.WriteFile(fixtures, []byte(thirdPartyFixtures), 0o600))
-	addr := freeAddr(t)
-	_, port, err := net.SplitHostPort(addr)
-	require.NoError(t, err)
-	modules := filepath.Join(dir, "node_modules")
-	cmd := exec.Command(filepath.Join(modules, "node", "bin", "node"), filepath.Join(modules, "@copilotkit", "aimock", "dist", "cli.js"),
-		"--port", port, "--fixtures", fixtures, "--strict")
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has no other end
-		_ = cmd.Wait()         // the kill is its error
-	})
-	await.NoError(t, 30*time.Second, func() error {
-		if code, _, err := get("http://"+addr+"/v1/models", "any"); err != nil || code >= 500 {
-			return fmt.Errorf("%d %w: %s", code, err, &log)
-		}
-		return nil
-	})
-	return "http://" + addr + "/v1"
-}
-
 func TestDev_WithAThirdPartyModelServer(t *testing.T) {
-	url := startThirdParty(t) // not parallel: it sets a variable of the environment
+	url := startAimock(t) // not parallel: it sets a variable of the environment
 	t.Setenv("E2E_THIRD_PARTY_KEY", "sk-any")
 	d := startDev(t, "--model-url", url, "--model", "gpt-4o", "--model-key", "env:E2E_THIRD_PARTY_KEY")
 	require.False(t, d.banner.Demo)

@@ -143,6 +143,21 @@ func (s *stack) count(query string, args ...any) int {
 	return n
 }
 
+// texts runs a query that returns one column of text.
+func (s *stack) texts(query string, args ...any) []string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.postgres.URL())
+	require.NoError(s.t, err)
+	defer func() { require.NoError(s.t, conn.Close(ctx)) }()
+	rows, err := conn.Query(ctx, query, args...)
+	require.NoError(s.t, err)
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(s.t, err)
+	return texts
+}
+
 func TestRTR01_QueueKeepsEveryMessageInOrder(t *testing.T) {
 	t.Parallel()
 	e := echo{hold: 500 * time.Millisecond}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,6 +57,9 @@ const (
 	inSecret  = "whsec_aW5jb21pbmctc2VjcmV0LWZvci10ZXN0cw=="
 	outSecret = "whsec_b3V0Z29pbmctc2VjcmV0LWZvci10ZXN0cw=="
 	apiKey    = "key-of-the-tests"
+
+	telegramToken = "666:token-of-the-tests"
+	telegramUser  = 111
 )
 
 // stack is the runtime on its servers. Every process has the same configuration file.
@@ -82,6 +87,11 @@ type options struct {
 	otlp string
 	// extra is appended to the configuration.
 	extra string
+	// noWorker leaves the workers out.
+	noWorker bool
+	// telegram is a Bot API server on which the stack has a bot, by webhook or by polling.
+	telegram        string
+	telegramWebhook bool
 }
 
 // start starts servers and processes and returns when all of them are ready.
@@ -93,7 +103,9 @@ func start(t *testing.T, o options) *stack {
 		s.run("egress", i)
 	}
 	for i := range max(1, o.workers) {
-		s.run("worker", i)
+		if !o.noWorker {
+			s.run("worker", i)
+		}
 	}
 	for i := range max(1, o.routers) {
 		s.run("router", i)
@@ -132,6 +144,8 @@ channels:
   ci:
     platform: webhook
     webhook: {secrets: ["env:E2E_IN_SECRET"], reply_url: "{{.Reply}}", reply_secret: "env:E2E_OUT_SECRET", allow_private: true}
+  {{if .Telegram}}bot: {platform: telegram, telegram: {token: "env:E2E_TELEGRAM_TOKEN", api_url: "{{.Telegram}}", allow_users: ["{{.User}}"],
+    {{if .Webhook}}mode: webhook, webhook_secret: "env:E2E_TELEGRAM_SECRET", webhook_url: "{{.Webhook}}"{{end}} }}{{end}}
 api: {addr: "{{.API}}", keys: {tests: {secret: "env:E2E_API_KEY", user: tester}}}
 ingress: {addr: "{{.Hooks}}"}
 nats: {url: "{{.NATS}}"}
@@ -145,10 +159,15 @@ toolexec: {addr: "{{.Tools}}", workspaces: "{{.Dir}}/workspaces"}
 
 func (s *stack) configure(o options) {
 	s.t.Helper()
+	var hook string
+	if o.telegramWebhook {
+		hook = "http://" + s.hooks + "/v1/telegram/bot"
+	}
 	var b bytes.Buffer
 	require.NoError(s.t, template.Must(template.New("").Parse(configuration)).Execute(&b, map[string]string{
 		"Model": o.model, "Reply": s.receiver.URL(), "API": s.api, "Hooks": s.hooks, "NATS": s.nats.URL(), "Redis": s.redis.URL(),
 		"Postgres": s.postgres.URL(), "Tools": freeAddr(s.t), "Dir": s.dir, "OTLP": o.otlp, "Extra": o.extra,
+		"Telegram": o.telegram, "User": strconv.Itoa(telegramUser), "Webhook": hook,
 	}))
 	require.NoError(s.t, os.WriteFile(s.config, b.Bytes(), 0o600))
 }
@@ -157,14 +176,16 @@ func (s *stack) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(bin, name), args...)
 	cmd.Env = append(os.Environ(),
 		"HERMES_CONFIG="+s.config, "HERMES_ADMIN_ADDR=127.0.0.1:0",
-		"E2E_MODEL_KEY=sk-test", "E2E_IN_SECRET="+inSecret, "E2E_OUT_SECRET="+outSecret, "E2E_API_KEY="+apiKey)
+		"E2E_MODEL_KEY=sk-test", "E2E_IN_SECRET="+inSecret, "E2E_OUT_SECRET="+outSecret, "E2E_API_KEY="+apiKey, "E2E_TELEGRAM_TOKEN="+telegramToken, "E2E_TELEGRAM_SECRET=secret_of-the-tests")
 	return cmd
 }
 
 // process is one running service.
 type process struct {
-	t     *testing.T
-	name  string
+	t    *testing.T
+	name string
+	// id is what a worker calls itself in claims.
+	id    string
 	cmd   *exec.Cmd
 	admin string
 	log   *os.File
@@ -172,11 +193,15 @@ type process struct {
 	err   error
 }
 
-func (s *stack) run(name string, n int) *process {
+func (s *stack) run(name string, n int, env ...string) *process {
 	s.t.Helper()
 	p := &process{t: s.t, name: fmt.Sprintf("%s-%d", name, n), admin: freeAddr(s.t), done: make(chan struct{})}
 	p.cmd = s.command(name)
-	p.cmd.Env = append(p.cmd.Env, "HERMES_ADMIN_ADDR="+p.admin)
+	p.cmd.Env = append(append(p.cmd.Env, "HERMES_ADMIN_ADDR="+p.admin), env...)
+	if name == "worker" {
+		p.id = p.name
+		p.cmd.Env = append(p.cmd.Env, "HERMES_WORKER_ID="+p.id)
+	}
 	var err error
 	p.log, err = os.Create(filepath.Join(s.dir, p.name+".log"))
 	require.NoError(s.t, err)
@@ -190,6 +215,26 @@ func (s *stack) run(name string, n int) *process {
 	s.processes = append(s.processes, p)
 	s.mu.Unlock()
 	return p
+}
+
+// named returns the running process of a name.
+func (s *stack) named(name string) *process {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.processes, func(p *process) bool { return p.name == name })
+	require.GreaterOrEqual(s.t, i, 0, name)
+	return s.processes[i]
+}
+
+// kill sends SIGKILL and waits; the end of the test does not expect the process to drain.
+func (s *stack) kill(p *process) {
+	s.t.Helper()
+	require.NoError(s.t, p.cmd.Process.Kill())
+	<-p.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.processes = slices.DeleteFunc(s.processes, func(o *process) bool { return o == p })
 }
 
 func (p *process) awaitReady() {

@@ -2,6 +2,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -9,10 +10,14 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/hook"
+	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/services/api/internal/auth"
 	"github.com/hermes-runtime/hermes/services/api/internal/drain"
+	"github.com/hermes-runtime/hermes/services/api/internal/openaiapi"
+	"github.com/hermes-runtime/hermes/services/api/internal/quota"
 	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
 	"github.com/hermes-runtime/hermes/services/api/internal/sessionapi"
+	"github.com/hermes-runtime/hermes/services/api/internal/submit"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
 )
@@ -26,9 +31,11 @@ type App struct {
 	emitter  *hook.Emitter
 	server   *daemon.HTTPServer
 	gate     *drain.Gate
+	routes   *httpapi.Routes
 }
 
-// New builds the service; it uses the bus, the store and the telemetry of b, and reads the keys of cfg.
+// New builds the service; it uses the bus, the store, the limits and the telemetry of b, and reads the keys of cfg.
+// Without limits in b it counts requests by itself.
 func New(cfg config.Config, b backends.Backends) (*App, error) {
 	return build(cfg, b, runapi.DefaultTiming())
 }
@@ -40,21 +47,32 @@ func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, 
 	}
 	emitter := hook.NewEmitter(b.Bus, b.Logger)
 	gate := drain.New()
+	acceptor := accept.New(accept.Deps{Bus: b.Bus, Emitter: emitter, Logger: b.Logger, Tracer: b.Traces.Tracer(scope)})
 	following := runapi.Deps{Store: b.Store, Bus: b.Bus, Logger: b.Logger, Timing: timing}
-	sessions, err := sessionapi.New(cfg, sessionapi.Deps{
-		Acceptor: accept.New(accept.Deps{Bus: b.Bus, Emitter: emitter, Logger: b.Logger, Tracer: b.Traces.Tracer(scope)}),
-		Runs:     following, Gate: gate,
-	})
+	messages := submit.Submitter{Acceptor: acceptor, Runs: following}
+	sessions, err := sessionapi.New(cfg, sessionapi.Deps{Submit: messages, Gate: gate})
 	if err != nil {
 		return nil, err
 	}
-	runs := runapi.NewHandler(following, gate)
+	completions, err := openaiapi.New(cfg, openaiapi.Deps{Submit: messages, Gate: gate, Logger: b.Logger})
+	if err != nil {
+		return nil, err
+	}
+	runs := runapi.NewHandler(following, acceptor, gate)
+	requests := quota.New(cmp.Or(b.Limits, ratelimit.Limiter(ratelimit.NewLocal())), cfg.API.RequestsPerMinute)
 
 	routes := httpapi.NewRoutes(b.Logger)
-	routes.Handle(http.MethodPost, "/v1/sessions/{id}/messages", keys.Require(sessions.Post))
-	routes.Handle(http.MethodGet, "/v1/sessions/{id}", keys.Require(sessions.Get))
-	routes.Handle(http.MethodGet, "/v1/runs/{id}", keys.Require(runs.Run))
-	routes.Handle(http.MethodGet, "/v1/runs/{id}/events", keys.Require(runs.Events))
+	handle := func(method, pattern string, h httpapi.Handler) {
+		routes.Handle(method, pattern, keys.Require(requests.Limit(h)))
+	}
+	handle(http.MethodPost, "/v1/sessions/{id}/messages", sessions.Post)
+	handle(http.MethodGet, "/v1/sessions/{id}", sessions.Get)
+	handle(http.MethodGet, "/v1/runs/{id}", runs.Run)
+	handle(http.MethodGet, "/v1/runs/{id}/events", runs.Events)
+	handle(http.MethodPost, "/v1/runs/{id}/cancel", runs.Cancel)
+	handle(http.MethodPost, "/v1/chat/completions", completions.Complete)
+	handle(http.MethodGet, "/v1/models", completions.Models)
+	handle(http.MethodGet, "/v1/models/{id}", completions.Model)
 	handler := named(routes.Frame(httpapi.Telemetry{Traces: b.Traces, Meters: b.Meters, Public: true}))
 	return &App{
 		backends: b,
@@ -62,6 +80,7 @@ func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, 
 		emitter:  emitter,
 		server:   daemon.NewHTTPServer(cfg.API.Addr, handler, b.Logger),
 		gate:     gate,
+		routes:   routes,
 	}, nil
 }
 

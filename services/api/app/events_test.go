@@ -88,6 +88,7 @@ func TestEvents_TellHowTheRunEnded(t *testing.T) {
 		r.start()
 		s.expect(sse{"1:1", "run_started", r.id1()})
 		r.finish(state, "Sorry.")
+		r.end()
 		s.expectEnd(name, r.final("Sorry."))
 	}
 }
@@ -231,6 +232,49 @@ func TestEvents_HigherGenerationResets(t *testing.T) {
 	)
 	r.finish(store.RunDone, "an answer!")
 	s.expectEnd("done", r.final("an answer!"))
+}
+
+func TestEvents_ResumeOverAWorkerChange(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	d.say("x")
+	r := d.admit(1, "").begin()
+	first := d.events(r)
+	r.start()
+	r.text("half ")
+	r.text("an ans")
+	first.expect(sse{"1:1", "run_started", r.id1()}, sse{"1:2", "text", `{"text":"half "}`}, sse{"1:3", "text", `{"text":"an ans"}`})
+	require.NoError(t, first.resp.Body.Close())
+
+	// The client connects again while no worker holds the run: nobody answers the request for a snapshot.
+	second := d.events(r, "Last-Event-ID", "1:3")
+	r.text("wer of the zombie")
+	next := *r
+	next.gen, next.n = r.gen+1, 0
+	next.start()
+	next.text("another ")
+	second.expect(
+		sse{"", "reset", `{}`},
+		sse{"2:1", "run_started", r.id1()},
+		sse{"2:2", "text", `{"text":"another "}`},
+	)
+	require.NoError(t, second.resp.Body.Close())
+
+	// And again behind the change: the new worker has the rest of its own attempt.
+	rest := next.textFrame("answer")
+	asked := next.snapshots(func(req *runv1.SnapshotRequest) *runv1.SnapshotReply {
+		reply := &runv1.SnapshotReply{RunId: r.id.String(), MsgUids: []string{r.uid}}
+		if req.GetGen() == 2 && req.GetN() == 2 {
+			reply.Frames = []*runv1.Frame{rest}
+		}
+		return reply
+	})
+	third := d.events(r, "Last-Event-ID", "2:2")
+	require.Equal(t, int64(2), (<-asked).GetGen())
+	third.expect(sse{"2:3", "text", `{"text":"answer"}`})
+	r.finish(store.RunDone, "another answer")
+	next.end()
+	third.expectEnd("done", r.final("another answer"))
 }
 
 func TestEvents_GapIsFilledByASnapshot(t *testing.T) {
@@ -487,7 +531,7 @@ func TestRun_ShowsStateAndAnswer(t *testing.T) {
 		require.Equal(t, "failed", a.State)
 		require.Equal(t, "Sorry.", a.Text)
 		require.Equal(t, `"the model is gone"`, string(a.Error))
-		require.JSONEq(t, `{"input_tokens":3}`, string(a.Usage))
+		require.JSONEq(t, `{"input_tokens":3,"output_tokens":4}`, string(a.Usage))
 		require.NotNil(t, a.EndedAt)
 		require.Equal(t, r.id.String(), *a.RunID)
 	}

@@ -258,7 +258,7 @@ func TestWait_AnswersWhenTheRunHasEnded(t *testing.T) {
 		require.Equal(t, r.id.String(), *a.RunID)
 		require.Equal(t, r.message(), a.MessageID)
 		require.Equal(t, "s", a.SessionID)
-		require.JSONEq(t, `{"input_tokens":3}`, string(a.Usage))
+		require.JSONEq(t, `{"input_tokens":3,"output_tokens":4}`, string(a.Usage))
 		require.False(t, a.Duplicate)
 
 		again := d.do(http.MethodPost, "/v1/sessions/s/messages?wait=20", jsonHeader("Idempotency-Key", "k"), `{"text":"x"}`)

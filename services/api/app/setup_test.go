@@ -79,6 +79,7 @@ func timing() runapi.Timing {
 	return runapi.Timing{
 		Look: 50 * time.Millisecond, Ask: time.Second, Renew: time.Minute,
 		Admission: 300 * time.Millisecond, Settle: 10 * time.Second, Ping: time.Minute, Write: time.Minute,
+		Answer: time.Minute,
 	}
 }
 
@@ -91,7 +92,7 @@ func noChange(*config.Config) {}
 
 func setupWith(t *testing.T, timing runapi.Timing, change func(*config.Config)) *api {
 	t.Helper()
-	d := &api{Env: servicetest.New(t), t: t, client: &http.Client{Transport: &http.Transport{}}}
+	d := &api{Env: servicetest.New(t), t: t, client: &http.Client{Transport: checked(t, &http.Transport{})}}
 	d.store = &flaky{Store: d.Store}
 	cfg := config.Default()
 	cfg.API.Addr = "127.0.0.1:0"
@@ -137,6 +138,14 @@ type answer struct {
 	EndedAt        *time.Time `json:"ended_at"`
 	Attempts       int
 	Error          json.RawMessage
+	Code           string
+	ID             string
+	Object         string
+	Model          string
+	Choices        []struct {
+		Message      struct{ Role, Content string }
+		FinishReason string `json:"finish_reason"`
+	}
 }
 
 type problem struct{ Message, Type, Param, Code string }
@@ -241,8 +250,16 @@ type run struct {
 	n    int64
 }
 
-// admit does what the router does with the n-th entry of the log.
+// admit does what the router does with the n-th entry of the log. With a notice it is a command.
 func (d *api) admit(n int, notice string) *run {
+	d.t.Helper()
+	if notice == "" {
+		return d.admitAs(n, store.KindUser, "")
+	}
+	return d.admitAs(n, store.KindCommand, notice)
+}
+
+func (d *api) admitAs(n int, kind store.InboxKind, notice string) *run {
 	d.t.Helper()
 	m, err := event.Decode(d.Entry(d.t, n).Data)
 	require.NoError(d.t, err)
@@ -250,10 +267,9 @@ func (d *api) admit(n int, notice string) *run {
 	require.NoError(d.t, err)
 	row := store.AdmitMessage{
 		SKey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, AgentID: m.Profile, RunClass: m.RunClass, UID: m.UID,
-		Kind: store.KindUser, Body: body, SessionID: uuid.New(), RunID: uuid.New(), WantsRun: true,
+		Kind: kind, Body: body, SessionID: uuid.New(), RunID: uuid.New(), WantsRun: kind == store.KindUser,
 	}
 	if notice != "" {
-		row.Kind, row.WantsRun = store.KindCommand, false
 		row.Notice = &store.NewReply{
 			Platform: "api", Target: json.RawMessage(`{}`), Parts: channel.EncodeParts(channel.Part{Markdown: notice, Notice: true}), Read: true,
 		}
@@ -279,9 +295,16 @@ func (r *run) begin() *run {
 // finish ends the run with one reply for each text, and returns the run of the next message, if one waits.
 func (r *run) finish(state store.RunState, texts ...string) {
 	r.d.t.Helper()
+	r.finishFrom(r.seq, state, texts...)
+}
+
+// finishFrom ends a run that covers the rows from that one on and answers its own.
+func (r *run) finishFrom(from int64, state store.RunState, texts ...string) {
+	r.d.t.Helper()
 	f := store.Finish{
-		Fence: r.own.Fence, RunGen: r.own.FirstGen, From: r.seq, To: r.seq, State: state, Usage: json.RawMessage(`{"input_tokens":3}`),
-		NextRunID: uuid.New(),
+		Fence: r.own.Fence, RunGen: r.own.FirstGen, From: from, To: r.seq, State: state,
+		Usage: json.RawMessage(`{"input_tokens":3,"output_tokens":4}`), NextRunID: uuid.New(),
+		Messages: []store.Message{{RunGen: r.own.FirstGen, RunID: r.id, Role: "user", Content: json.RawMessage(`{}`), InboxSeq: r.seq}},
 	}
 	if state == store.RunFailed {
 		f.Error = "the model is gone"
@@ -462,7 +485,7 @@ func (r *run) final(text string) string {
 	r.d.t.Helper()
 	raw, err := json.Marshal(text)
 	require.NoError(r.d.t, err)
-	return `{"run_id":"` + r.id.String() + `","text":` + string(raw) + `,"usage":{"input_tokens":3}}`
+	return `{"run_id":"` + r.id.String() + `","text":` + string(raw) + `,"usage":{"input_tokens":3,"output_tokens":4}}`
 }
 
 func (r *run) message() string { return accept.MessageID(r.skey, r.uid) }

@@ -1,4 +1,5 @@
-// Package auth says who sends a request: the owner of a bearer key, or the local user where no keys are configured.
+// Package auth says who sends a request, the owner of a bearer key or the local user where no keys are configured, and
+// what they may do.
 //
 // Keys are read once and kept as hashes. Without keys the service answers on a loopback address only, and only under a
 // name of this machine, so that a web page cannot reach it by a DNS name of its own. Safe for concurrent use.
@@ -22,13 +23,37 @@ import (
 
 // Principal is who sends a request.
 type Principal struct {
+	// Key is the name of the key in the configuration, "" where there are no keys.
+	Key    string
 	Tenant string
 	User   string
 	Roles  []string
+	// RequestsPerMinute bounds this key instead of the common bound; 0: the common one.
+	RequestsPerMinute int
 }
 
-// RoleAdmin may do everything.
-const RoleAdmin = "admin"
+// What a principal may do. Without any role it is a user.
+const (
+	// RoleUser talks to the agents of its tenant and reads what they say.
+	RoleUser = "user"
+	// RoleReader only reads.
+	RoleReader = "reader"
+	// RoleAdmin may do everything, to runs of every tenant.
+	RoleAdmin = "admin"
+)
+
+// Sees reports whether what belongs to tenant exists for p.
+func (p Principal) Sees(tenant string) bool {
+	return p.Tenant == tenant || slices.Contains(p.Roles, RoleAdmin)
+}
+
+// may reports whether p may send a request with this method.
+func (p Principal) may(method string) bool {
+	if method == http.MethodGet || method == http.MethodHead {
+		return true // every role reads
+	}
+	return len(p.Roles) == 0 || slices.Contains(p.Roles, RoleUser) || slices.Contains(p.Roles, RoleAdmin)
+}
 
 // localUser owns everything on a server without keys.
 const localUser = "local"
@@ -61,6 +86,7 @@ func New(cfg config.API) (*Authenticator, error) {
 			errs = append(errs, fmt.Errorf("api.keys.%s.secret: is that of api.keys.%s too", name, other))
 		}
 		owners[k.hash] = name
+		k.principal.Key = name
 		a.keys = append(a.keys, k)
 	}
 	return a, errors.Join(errs...)
@@ -76,7 +102,7 @@ func newKey(c config.APIKey) (key, error) {
 	}
 	return key{
 		hash:      sha256.Sum256([]byte(secret)),
-		principal: Principal{Tenant: c.TenantName(), User: c.User, Roles: c.Roles},
+		principal: Principal{Tenant: c.TenantName(), User: c.User, Roles: c.Roles, RequestsPerMinute: c.RequestsPerMinute},
 	}, nil
 }
 
@@ -89,13 +115,19 @@ func From(ctx context.Context) Principal {
 	return p
 }
 
-// Require lets requests of known senders pass to next.
+// Require lets requests of known senders pass to next, if their roles allow the method.
 func (a *Authenticator) Require(next httpapi.Handler) httpapi.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		p, err := a.principal(r)
 		if err != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			return err
+		}
+		if !p.may(r.Method) {
+			return &httpapi.Error{
+				Status: http.StatusForbidden, Type: httpapi.TypePermission, Code: "role_not_allowed",
+				Message: "the roles of this key allow reading only",
+			}
 		}
 		return next(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, p)))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
+	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -18,14 +19,9 @@ type Store interface {
 	Session(ctx context.Context, skey string) (store.Session, error)
 	Run(ctx context.Context, id uuid.UUID) (store.Run, error)
 	RunReplies(ctx context.Context, id uuid.UUID) ([]store.Reply, error)
+	RunMessages(ctx context.Context, id uuid.UUID) ([]store.Message, error)
+	InboxAfter(ctx context.Context, skey string, seq int64) ([]store.InboxRow, error)
 	Submission(ctx context.Context, skey, msgUID string) (store.Submission, error)
-}
-
-// Target is what a client follows: a message, or a run. One of UID and RunID is set.
-type Target struct {
-	SKey  string
-	UID   string
-	RunID uuid.UUID
 }
 
 // answer is what the store knows about a target.
@@ -34,9 +30,15 @@ type answer struct {
 	run store.Run
 	// notice answers a message that wants no run.
 	notice json.RawMessage
-	// refused: the notice says no.
-	refused bool
+	// code says why the message was not answered: it was refused, or its run answered a newer one instead.
+	code string
 }
+
+// Why an admitted message was not answered.
+const (
+	CodeRefused    = "message_refused"
+	CodeSuperseded = "message_superseded"
+)
 
 // read looks up what the store knows. Before the message is admitted that is nothing.
 func read(ctx context.Context, s Store, t Target) (answer, error) {
@@ -53,12 +55,38 @@ func read(ctx context.Context, s Store, t Target) (answer, error) {
 		return answer{}, nil
 	case err != nil:
 		return answer{}, fmt.Errorf("read submission: %w", err)
+	case sub.Kind == store.KindRefused:
+		return answer{notice: sub.Notice, code: CodeRefused}, nil
+	case sub.Kind == store.KindStop && len(sub.Notice) == 0:
+		// The answer that it ends confirms it. The row itself is covered by whatever run comes next.
+		return answer{notice: stopping()}, nil
 	case sub.Kind != store.KindUser && len(sub.Notice) > 0:
 		// The row is covered by some run all the same; that run answers another message.
-		return answer{notice: sub.Notice, refused: sub.Kind == store.KindRefused}, nil
-	default:
-		return answer{run: sub.Run}, nil
+		return answer{notice: sub.Notice}, nil
 	}
+	superseded, err := isSuperseded(ctx, s, sub)
+	if err != nil || !superseded {
+		return answer{run: sub.Run}, err
+	}
+	return answer{code: CodeSuperseded}, nil
+}
+
+// stopping is what a stop that has found a run is answered with.
+func stopping() json.RawMessage {
+	return channel.EncodeParts(channel.Part{Markdown: "Stopping. The answer that is stopped says when it has ended.", Notice: true})
+}
+
+// isSuperseded reports whether the run that covers a message has answered others, behind it, and not this one.
+func isSuperseded(ctx context.Context, s Store, sub store.Submission) (bool, error) {
+	if sub.Run.State != store.RunDone || sub.Seq < sub.Run.FromSeq || sub.Seq >= sub.Run.ToSeq || sub.Kind != store.KindUser {
+		return false, nil // the last row of a range is always answered
+	}
+	messages, err := s.RunMessages(ctx, sub.Run.ID)
+	if err != nil {
+		return false, fmt.Errorf("read messages of run: %w", err)
+	}
+	named := inbox.NamedRows(messages)
+	return len(named) > 0 && !named[sub.Seq], nil
 }
 
 // final is the last event of a target; ok is false while there is none.
@@ -70,7 +98,7 @@ func final(ctx context.Context, s Store, t Target) (e Event, ok bool, err error)
 	if a.ended() == "" {
 		return Event{}, false, nil
 	}
-	e = Event{Kind: a.ended(), RunID: a.runID(), Usage: usage(a.run.Usage)}
+	e = Event{Kind: a.ended(), RunID: a.runID(), Usage: usage(a.run.Usage), Code: a.code}
 	e.Text, err = a.text(ctx, s)
 	return e, err == nil, err
 }
@@ -78,8 +106,10 @@ func final(ctx context.Context, s Store, t Target) (e Event, ok bool, err error)
 // ended is the kind of the final event, "" if there is none yet.
 func (a answer) ended() Kind {
 	switch {
-	case a.notice != nil && a.refused:
+	case a.code == CodeRefused:
 		return Failed
+	case a.code == CodeSuperseded:
+		return Cancelled
 	case a.notice != nil, a.run.State == store.RunDone:
 		return Done
 	case a.run.State == store.RunCancelled:
@@ -112,8 +142,11 @@ func (a answer) runID() string {
 
 // text is what was committed: the parts of the replies, divided by blank lines.
 func (a answer) text(ctx context.Context, s Store) (string, error) {
-	if a.notice != nil {
+	switch {
+	case a.notice != nil:
 		return markdown(a.notice)
+	case a.run.ID == uuid.Nil:
+		return "", nil
 	}
 	replies, err := s.RunReplies(ctx, a.run.ID)
 	if err != nil {

@@ -1,112 +1,32 @@
 package runapi
 
-import (
-	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
+import "github.com/hermes-runtime/hermes/services/internal/follow"
+
+// What clients follow and see of it.
+type (
+	// Event is one event of a run.
+	Event = follow.Event
+	// Kind names an event.
+	Kind = follow.Kind
+	// Position is where to resume behind an event.
+	Position = follow.Position
+	// Target is a message, or a run.
+	Target = follow.Target
 )
 
-// Kind names an event of a run.
-type Kind string
-
-// The events of a run. Done, Failed and Cancelled are final: exactly one of them is the last event, and its text is the
-// committed one.
+// The events of a run, see [follow.Kind].
 const (
-	RunStarted   Kind = "run_started"
-	Text         Kind = "text"
-	Step         Kind = "step"
-	ToolStarted  Kind = "tool_started"
-	ToolProgress Kind = "tool_progress"
-	ToolFinished Kind = "tool_finished"
-	// Reset: forget the text so far, a new attempt or the whole text follows.
-	Reset     Kind = "reset"
-	Done      Kind = "done"
-	Failed    Kind = "failed"
-	Cancelled Kind = "cancelled"
+	RunStarted   = follow.RunStarted
+	Text         = follow.Text
+	Step         = follow.Step
+	ToolStarted  = follow.ToolStarted
+	ToolProgress = follow.ToolProgress
+	ToolFinished = follow.ToolFinished
+	Reset        = follow.Reset
+	Done         = follow.Done
+	Failed       = follow.Failed
+	Cancelled    = follow.Cancelled
 )
-
-// Final reports whether nothing follows.
-func (k Kind) Final() bool { return k == Done || k == Failed || k == Cancelled }
-
-// Event is one event of a run; which fields are set depends on its kind.
-type Event struct {
-	Kind Kind
-	// At is where to resume behind this event; the zero Position says nothing.
-	At Position
-	// RunID is "" where a command was answered without a run.
-	RunID string
-	// Text is a piece of the answer, what a tool says, or the whole answer.
-	Text    string
-	Tool    string
-	CallID  string
-	Outcome string
-	// Usage is that of an ended run, nil if unknown.
-	Usage json.RawMessage
-}
-
-// MarshalJSON returns the data of the event as clients see it.
-func (e Event) MarshalJSON() ([]byte, error) { return json.Marshal(e.data()) }
-
-func (e Event) data() any {
-	switch e.Kind {
-	case RunStarted:
-		return struct {
-			RunID string `json:"run_id"`
-		}{e.RunID}
-	case Text:
-		return struct {
-			Text string `json:"text"`
-		}{e.Text}
-	case ToolStarted:
-		return toolData{Tool: e.Tool, CallID: e.CallID}
-	case ToolProgress:
-		return struct {
-			toolData
-			Text string `json:"text"`
-		}{toolData{e.Tool, e.CallID}, e.Text}
-	case ToolFinished:
-		return struct {
-			toolData
-			Outcome string `json:"outcome"`
-		}{toolData{e.Tool, e.CallID}, e.Outcome}
-	case Done, Failed, Cancelled:
-		return struct {
-			RunID string          `json:"run_id"`
-			Text  string          `json:"text"`
-			Usage json.RawMessage `json:"usage,omitempty"`
-		}{e.RunID, e.Text, e.Usage}
-	default: // step and reset say all by their name
-		return struct{}{}
-	}
-}
-
-type toolData struct {
-	Tool   string `json:"tool"`
-	CallID string `json:"call_id"`
-}
-
-// Position is the place of a frame: (Gen, N) rises within a session's run.
-type Position struct{ Gen, N int64 }
-
-// String returns "gen:n", the id of an event.
-func (p Position) String() string { return fmt.Sprintf("%d:%d", p.Gen, p.N) }
 
 // ParsePosition reads "gen:n". What no event ever had as its id is the zero Position.
-func ParsePosition(id string) Position {
-	gen, n, _ := strings.Cut(id, ":")
-	p := Position{Gen: number(gen), N: number(n)}
-	if p.Gen <= 0 || p.N <= 0 {
-		return Position{}
-	}
-	return p
-}
-
-// number is 0 for what is none.
-func number(s string) int64 {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
+func ParsePosition(id string) Position { return follow.ParsePosition(id) }

@@ -10,17 +10,18 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/accept"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/api/internal/auth"
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
 )
 
 // errNotAdmitted: the store does not know the message, yet or at all.
 var errNotAdmitted = errors.New("message is not admitted")
 
-// find returns the target that id names, once the store has confirmed that it belongs to tenant. What belongs to
-// somebody else is not found. A message that is not admitted is errNotAdmitted.
-func (d Deps) find(ctx context.Context, tenant, id string) (Target, error) {
+// find returns the target that id names, once the store has confirmed that who may see it. What belongs to somebody else
+// is not found. A message that is not admitted is errNotAdmitted.
+func (d Deps) find(ctx context.Context, who auth.Principal, id string) (Target, error) {
 	if skey, uid, ok := accept.ParseMessageID(id); ok {
-		return d.findMessage(ctx, tenant, Target{SKey: skey, UID: uid})
+		return d.findMessage(ctx, who, Target{SKey: skey, UID: uid})
 	}
 	runID, err := uuid.Parse(id)
 	if err != nil || runID.String() != id { // other notations name no run
@@ -33,11 +34,11 @@ func (d Deps) find(ctx context.Context, tenant, id string) (Target, error) {
 	if err != nil {
 		return Target{}, fmt.Errorf("find run: %w", err)
 	}
-	return Target{SKey: run.SKey, RunID: runID}, d.checkTenant(ctx, tenant, run.SKey)
+	return Target{SKey: run.SKey, RunID: runID}, d.checkTenant(ctx, who, run.SKey)
 }
 
-func (d Deps) findMessage(ctx context.Context, tenant string, t Target) (Target, error) {
-	if err := d.checkTenant(ctx, tenant, t.SKey); err != nil {
+func (d Deps) findMessage(ctx context.Context, who auth.Principal, t Target) (Target, error) {
+	if err := d.checkTenant(ctx, who, t.SKey); err != nil {
 		return Target{}, err
 	}
 	if _, err := d.Submission(ctx, t); err != nil {
@@ -46,15 +47,15 @@ func (d Deps) findMessage(ctx context.Context, tenant string, t Target) (Target,
 	return t, nil
 }
 
-// checkTenant returns the 404 of a session of another tenant, and errNotAdmitted if there is no such session.
-func (d Deps) checkTenant(ctx context.Context, tenant, skey string) error {
+// checkTenant returns the 404 of a session that who may not see, and errNotAdmitted if there is no such session.
+func (d Deps) checkTenant(ctx context.Context, who auth.Principal, skey string) error {
 	s, err := d.Store.Session(ctx, skey)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return errNotAdmitted
 	case err != nil:
 		return fmt.Errorf("find session: %w", err)
-	case s.Tenant != tenant:
+	case !who.Sees(s.Tenant):
 		return httpapi.NotFound("run")
 	default:
 		return nil
@@ -87,11 +88,11 @@ func (d Deps) AwaitSubmission(ctx context.Context, t Target) (sub store.Submissi
 }
 
 // awaitTarget is find that gives a message some time to be admitted. Errors are those for clients.
-func (d Deps) awaitTarget(ctx context.Context, tenant, id string) (t Target, err error) {
+func (d Deps) awaitTarget(ctx context.Context, who auth.Principal, id string) (t Target, err error) {
 	waiting, cancel := context.WithTimeout(ctx, d.Timing.Admission)
 	defer cancel()
 	err = poll(waiting, func() error {
-		t, err = d.find(ctx, tenant, id) // the last answer counts, so that it is not cut off
+		t, err = d.find(ctx, who, id) // the last answer counts, so that it is not cut off
 		return err
 	})
 	if ctx.Err() != nil {

@@ -3,26 +3,15 @@ package runapi
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/hermes-runtime/hermes/pkg/bus"
-	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
+	"github.com/hermes-runtime/hermes/services/internal/follow"
 )
-
-// Frames is where frames and snapshots come from.
-type Frames interface {
-	Listen(subject string, ch chan<- bus.Msg) (bus.Subscription, error)
-	Request(ctx context.Context, m bus.Msg) (bus.Msg, error)
-}
 
 // Deps are what runs are followed with.
 type Deps struct {
 	Store  Store
-	Bus    Frames
+	Bus    follow.Frames
 	Logger *slog.Logger
 	Timing Timing
 }
@@ -42,173 +31,32 @@ type Timing struct {
 	Ping time.Duration
 	// Write bounds one write to a client that does not read.
 	Write time.Duration
+	// Answer is how long a client waits for a whole answer that did not say how long.
+	Answer time.Duration
 }
 
 // DefaultTiming suits production.
 func DefaultTiming() Timing {
+	t := follow.DefaultTiming()
 	return Timing{
-		Look: 2 * time.Second, Ask: time.Second, Renew: 30 * time.Second,
-		Admission: 15 * time.Second, Settle: 200 * time.Millisecond, Ping: 15 * time.Second, Write: 30 * time.Second,
+		Look: t.Look, Ask: t.Ask, Renew: t.Renew, Settle: t.Settle,
+		Admission: 15 * time.Second, Ping: 15 * time.Second, Write: 30 * time.Second, Answer: 10 * time.Minute,
 	}
 }
-
-// frameBuffer is how many frames wait for a client that reads slowly; more are dropped and asked for again.
-const frameBuffer = 256
 
 // Feed yields the events of one target. It has to be closed and is used by one goroutine.
 type Feed struct {
-	Deps
-	// FromStart: the feed was opened before its message was published, so every frame of the run is for it.
-	FromStart bool
-
+	*follow.Feed
 	target Target
-	cursor cursor
-	frames chan bus.Msg
-	sub    bus.Subscription
-	watch  *watch
-	asked  time.Time
 }
 
 // Open subscribes to the frames of t's session: nothing that is sent from now on is missed. from is the place of the
-// last event that the client has, nil if it has none. While the broker is down the feed tells the end only.
+// last event that the client has, nil if it has none.
 func (d Deps) Open(ctx context.Context, t Target, from *Position) *Feed {
-	f := &Feed{Deps: d, target: t, cursor: cursor{uid: t.UID}, frames: make(chan bus.Msg, frameBuffer), watch: d.watch(t)}
-	if t.RunID != uuid.Nil {
-		f.cursor.runID = t.RunID.String()
+	deps := follow.Deps{
+		Bus: d.Bus, Logger: d.Logger,
+		Timing: follow.Timing{Look: d.Timing.Look, Ask: d.Timing.Ask, Renew: d.Timing.Renew, Settle: d.Timing.Settle},
+		Ending: func(ctx context.Context) (Event, bool, error) { return final(ctx, d.Store, t) },
 	}
-	if from != nil {
-		f.cursor.at, f.cursor.shown, f.cursor.behind = *from, true, true
-	}
-	f.listen(ctx)
-	return f
-}
-
-func (f *Feed) listen(ctx context.Context) {
-	sub, err := f.Bus.Listen(bus.DeltaSubject(f.target.SKey), f.frames)
-	if err != nil { // tried again with the next refresh
-		f.Logger.WarnContext(ctx, "frames not available", "skey", f.target.SKey, "err", err)
-		return
-	}
-	f.sub = sub
-}
-
-// Close ends the subscription.
-func (f *Feed) Close() {
-	if f.sub == nil {
-		return
-	}
-	if err := f.sub.Close(); err != nil { // nobody reads its frames any more
-		f.Logger.Debug("close subscription", "skey", f.target.SKey, "err", err)
-	}
-}
-
-// Run calls emit for each event in order and returns nil after the final one. Otherwise it returns the error of emit or
-// the cause of the end of ctx.
-func (f *Feed) Run(ctx context.Context, emit func(Event) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var looking sync.WaitGroup
-	looking.Go(func() { f.watch.run(ctx) })
-	defer looking.Wait()
-	defer cancel()
-
-	ticker := time.NewTicker(f.Timing.Look)
-	defer ticker.Stop()
-	err := f.proceed(ctx, emit, nil, ask)
-	for err == nil {
-		select {
-		case e := <-f.watch.final:
-			return f.complete(ctx, emit, e)
-		case m := <-f.frames:
-			err = f.receive(ctx, emit, m)
-		case <-ticker.C:
-			err = f.refresh(ctx, emit)
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
-	return err
-}
-
-// complete emits what was sent before the end and is still on its way, then the final event.
-func (f *Feed) complete(ctx context.Context, emit func(Event) error, final Event) error {
-	settled := time.NewTimer(f.Timing.Settle)
-	defer settled.Stop()
-	for f.expectsFrames(final) {
-		select {
-		case m := <-f.frames:
-			if err := f.receive(ctx, emit, m); err != nil {
-				return err
-			}
-		case <-settled.C:
-			return emit(final)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return emit(final)
-}
-
-// expectsFrames reports whether the run has sent frames that this feed has not seen. Commands have no run and no frames.
-func (f *Feed) expectsFrames(final Event) bool {
-	begun := f.FromStart || f.cursor.at != Position{}
-	return f.sub != nil && final.RunID != "" && begun && !f.cursor.ended
-}
-
-// refresh mends what does not mend itself.
-func (f *Feed) refresh(ctx context.Context, emit func(Event) error) error {
-	if f.sub == nil {
-		f.listen(ctx)
-	}
-	if !f.cursor.lost() && time.Since(f.asked) < f.Timing.Renew {
-		return nil
-	}
-	return f.proceed(ctx, emit, nil, ask)
-}
-
-func (f *Feed) receive(ctx context.Context, emit func(Event) error, m bus.Msg) error {
-	var frame runv1.Frame
-	if err := proto.Unmarshal(m.Data, &frame); err != nil {
-		f.Logger.DebugContext(ctx, "frame unreadable", "skey", f.target.SKey, "err", err)
-		return nil
-	}
-	events, next := f.cursor.frame(&frame)
-	return f.proceed(ctx, emit, events, next)
-}
-
-// proceed emits events and does what the cursor needs next.
-func (f *Feed) proceed(ctx context.Context, emit func(Event) error, events []Event, next action) error {
-	if next == ask {
-		more, then := f.cursor.snapshot(f.ask(ctx))
-		events, next = append(events, more...), then
-	}
-	for _, e := range events {
-		if err := emit(e); err != nil {
-			return err
-		}
-	}
-	if next == look {
-		f.watch.kick()
-	}
-	return nil
-}
-
-// ask requests what comes behind the cursor. No answer is an empty one: no worker holds a run of the session, and the
-// store knows whether that is because it has ended.
-func (f *Feed) ask(ctx context.Context) *runv1.SnapshotReply {
-	f.asked = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, f.Timing.Ask)
-	defer cancel()
-	var reply runv1.SnapshotReply
-	data, err := proto.Marshal(&runv1.SnapshotRequest{Gen: f.cursor.at.Gen, N: f.cursor.at.N})
-	if err == nil {
-		var m bus.Msg
-		if m, err = f.Bus.Request(ctx, bus.Msg{Subject: bus.SnapshotSubject(f.target.SKey), Data: data}); err == nil {
-			err = proto.Unmarshal(m.Data, &reply)
-		}
-	}
-	if err != nil {
-		f.Logger.DebugContext(ctx, "no snapshot", "skey", f.target.SKey, "err", err)
-		return nil
-	}
-	return &reply
+	return &Feed{Feed: follow.Open(ctx, deps, t, from), target: t}
 }

@@ -23,12 +23,14 @@ type view struct {
 	EndedAt   *time.Time      `json:"ended_at"`
 	Attempts  int             `json:"attempts"`
 	Error     string          `json:"error,omitempty"`
+	// Code says why the message was not answered.
+	Code string `json:"code,omitempty"`
 }
 
 // Run shows a run.
 func (h *Handler) Run(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
-	target, err := h.find(ctx, auth.From(ctx).Tenant, r.PathValue("id"))
+	target, err := h.find(ctx, auth.From(ctx), r.PathValue("id"))
 	if err != nil {
 		return clientError(err)
 	}
@@ -39,7 +41,7 @@ func (h *Handler) Run(w http.ResponseWriter, r *http.Request) error {
 	v := view{
 		RunID: OrNull(a.runID()), Session: target.SKey, State: a.state(), Usage: usage(a.run.Usage),
 		StartedAt: timeOrNull(a.run.StartedAt), EndedAt: timeOrNull(a.run.EndedAt),
-		Attempts: a.run.Attempts, Error: a.run.Error,
+		Attempts: a.run.Attempts, Error: a.run.Error, Code: a.code,
 	}
 	if a.ended() != "" {
 		if v.Text, err = a.text(ctx, h.Store); err != nil {

@@ -1,13 +1,10 @@
 package sessionapi
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/hermes-runtime/hermes/pkg/event"
@@ -96,37 +93,5 @@ func kindOf(target any) string {
 		return "an integer"
 	default:
 		return "an array"
-	}
-}
-
-// fingerprint is the same for bodies that differ in form only.
-func (c content) fingerprint() string {
-	raw, err := json.Marshal(c)
-	if err != nil { // strings and integers only: cannot fail
-		panic(err)
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
-}
-
-// maxKeyBytes bounds an Idempotency-Key.
-const maxKeyBytes = 255
-
-const keyHeader = "Idempotency-Key"
-
-// checkKey takes the values of the header.
-func checkKey(values []string) error {
-	key := values[0]
-	switch {
-	case len(values) > 1:
-		return httpapi.Invalid(keyHeader, keyHeader+": is there more than once")
-	case key == "":
-		return httpapi.Invalid(keyHeader, keyHeader+": must not be empty")
-	case len(key) > maxKeyBytes:
-		return httpapi.Invalid(keyHeader, fmt.Sprintf("%s: %d bytes, at most %d are allowed", keyHeader, len(key), maxKeyBytes))
-	case strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
-		return httpapi.Invalid(keyHeader, keyHeader+": only printable ASCII characters are allowed")
-	default:
-		return nil
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/accept"
-	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/api/internal/auth"
 	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
@@ -32,8 +31,7 @@ func (h *Handler) Get(w http.ResponseWriter, r *http.Request) error {
 	if err := accept.CheckID("id", id); err != nil {
 		return httpapi.FromAccept(err, nil)
 	}
-	p := auth.From(r.Context())
-	s, err := h.Runs.Store.Session(r.Context(), session.SKey(p.Tenant, session.Key(h.source(id, p.User), h.keys)))
+	s, err := h.runs.Store.Session(r.Context(), h.profile.SKey(auth.From(r.Context()), id))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return httpapi.NotFound("session")

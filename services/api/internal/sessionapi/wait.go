@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/services/api/internal/drain"
 	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
+	"github.com/hermes-runtime/hermes/services/api/internal/submit"
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
 )
 
@@ -31,24 +31,35 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// wait answers when the run has ended.
-func (h *Handler) wait(w http.ResponseWriter, r *http.Request, m *event.Message, a accepted, limit time.Duration) error {
+// wait accepts m and answers when its run has ended.
+func (h *Handler) wait(w http.ResponseWriter, r *http.Request, m submit.Submission, limit time.Duration) error {
 	ctx, cancel := h.Gate.Context(r.Context())
 	defer cancel()
+	feed := h.runs.Open(ctx, m.Target(), nil)
+	defer feed.Close()
+	stored, err := h.Submit.Accept(r.Context(), m, fields())
+	if err != nil {
+		return err
+	}
 	ctx, cancelTimeout := context.WithTimeoutCause(ctx, limit, errWaited)
 	defer cancelTimeout()
-	final, err := h.answer(ctx, m, &a)
+	a := answerTo(m, stored)
+	final, err := h.answer(ctx, feed, m, &a)
+	problem := waitError(err)
 	if err == nil {
-		httpapi.WriteJSON(w, http.StatusOK, answered{accepted: a, State: string(final.Kind), Text: final.Text, Usage: final.Usage})
-		return nil
+		problem = runapi.Unanswered(final)
 	}
-	if e := waitError(err); e != nil {
-		httpapi.WriteErrorWith(w, e, map[string]any{
+	switch {
+	case problem != nil:
+		httpapi.WriteErrorWith(w, problem, map[string]any{
 			"message_id": a.MessageID, "session_id": a.SessionID, "run_id": a.RunID, "events_url": a.EventsURL, "duplicate": a.Duplicate,
 		})
-		return nil
+	case err != nil:
+		return err
+	default:
+		httpapi.WriteJSON(w, http.StatusOK, answered{accepted: a, State: string(final.Kind), Text: final.Text, Usage: final.Usage})
 	}
-	return err
+	return nil
 }
 
 // answered is accepted with the answer.
@@ -60,17 +71,10 @@ type answered struct {
 }
 
 // answer follows the message to its end and notes in a which run answers it.
-func (h *Handler) answer(ctx context.Context, m *event.Message, a *accepted) (runapi.Event, error) {
-	sub, err := h.Runs.AwaitSubmission(ctx, target(m))
-	if err != nil {
+func (h *Handler) answer(ctx context.Context, feed *runapi.Feed, m submit.Submission, a *accepted) (final runapi.Event, err error) {
+	if err := h.Submit.Check(ctx, m); err != nil {
 		return runapi.Event{}, err
 	}
-	if err := checkSame(m, sub); err != nil {
-		return runapi.Event{}, err
-	}
-	feed := h.Runs.Open(ctx, target(m), nil)
-	defer feed.Close()
-	var final runapi.Event
 	err = feed.Run(ctx, func(e runapi.Event) error {
 		if e.Kind == runapi.RunStarted || e.Kind.Final() {
 			a.RunID = runapi.OrNull(e.RunID)
@@ -83,7 +87,7 @@ func (h *Handler) answer(ctx context.Context, m *event.Message, a *accepted) (ru
 
 var errWaited = errors.New("the time to wait is over")
 
-// waitError is the answer to a client whose message is accepted and not answered; nil if it is another error.
+// waitError is the answer to a client whose message is accepted and not answered yet; nil if it is another error.
 func waitError(err error) *httpapi.Error {
 	switch {
 	case errors.Is(err, errWaited):

@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -84,12 +85,24 @@ func TestScreen_PrintsInTheOrderOfEvents(t *testing.T) {
 	require.False(t, s.printing)
 }
 
-func TestScreen_CtrlCLeavesOnceOrTwice(t *testing.T) {
+func TestScreen_CtrlCStopsTheAnswerAndThenLeaves(t *testing.T) {
 	t.Parallel()
+	said := make(chan string, 1)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		said <- string(body)
+		fmt.Fprint(w, event("accepted", `{"message_id":"m","events_url":"/events"}`)+event("done", `{"text":"Stopping."}`))
+	}))
+	t.Cleanup(api.Close)
 	ctrlC := tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}
-	s := newScreen(t.Context(), Conversation{})
+	s := newScreen(t.Context(), Conversation{Client: client.New(api.URL, ""), Session: "s"})
 	_, cmd := s.Update(ctrlC)
 	require.Equal(t, tea.QuitMsg{}, cmd(), "nothing is on its way")
+	require.Equal(t, stoppedMsg{}, s.stop()())
+	require.Contains(t, <-said, `"/stop"`)
 
 	s.waiting = 1
 	_, cmd = s.Update(ctrlC)

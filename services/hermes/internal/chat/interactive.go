@@ -15,7 +15,8 @@ import (
 	"github.com/hermes-runtime/hermes/services/hermes/internal/client"
 )
 
-// Interactive runs the chat in a terminal until the user leaves (twice Ctrl-C, Ctrl-D, /quit) or ctx ends. Questions
+// Interactive runs the chat in a terminal until the user leaves (Ctrl-D, /quit, Ctrl-C) or ctx ends. Ctrl-C while an
+// answer is on its way stops that answer; a second one leaves. Questions
 // that are written while an answer is on its way wait for their turn in the session, as everywhere.
 func (c Conversation) Interactive(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -80,6 +81,7 @@ type (
 		err  error
 	}
 	printedMsg struct{}
+	stoppedMsg struct{ err error }
 )
 
 // print puts text above the view, behind what was printed before.
@@ -117,6 +119,11 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return s, s.answered(msg)
 	case printedMsg:
 		return s, s.printNext()
+	case stoppedMsg:
+		if msg.err == nil { // the answer that is stopped says so itself
+			return s, nil
+		}
+		return s, s.print(s.styles.fail.Render("  " + msg.err.Error()))
 	default:
 		var cmd tea.Cmd
 		s.input, cmd = s.input.Update(msg)
@@ -133,7 +140,7 @@ func (s *screen) key(msg tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 			return s, tea.Quit
 		}
 		s.leaving = true
-		return s, s.print(s.styles.dim.Render("the answer goes on without you; Ctrl-C again leaves"))
+		return s, tea.Batch(s.print(s.styles.dim.Render("  stopping; Ctrl-C again leaves")), s.stop())
 	case "enter":
 		return s, s.submit()
 	default:
@@ -162,6 +169,14 @@ func (s *screen) ask(text string) tea.Cmd {
 	return func() tea.Msg {
 		last, err := s.talk.Ask(s.ctx, text, func(e client.Event) { s.send(eventMsg{e}) })
 		return askedMsg{last: last, err: err}
+	}
+}
+
+// stop ends the answer that is on its way, without waiting for its turn.
+func (s *screen) stop() tea.Cmd {
+	return func() tea.Msg {
+		_, err := s.talk.Ask(s.ctx, "/stop", func(client.Event) {})
+		return stoppedMsg{err: err}
 	}
 }
 

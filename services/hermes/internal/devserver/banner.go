@@ -2,6 +2,8 @@ package devserver
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,12 +22,13 @@ type Banner struct {
 	Broker string `json:"broker"`
 	Leases string `json:"leases"`
 	// Kept is false while nothing outlives the process.
-	Kept     bool          `json:"kept"`
-	StartIn  time.Duration `json:"-"`
-	StartMS  int64         `json:"start_ms"`
-	Channels []string      `json:"channels"`
-	LogFile  string        `json:"log_file,omitempty"`
-	Next     string        `json:"next"`
+	Kept    bool          `json:"kept"`
+	StartIn time.Duration `json:"-"`
+	StartMS int64         `json:"start_ms"`
+	// Channels are names with their platform, sorted.
+	Channels []string `json:"channels"`
+	LogFile  string   `json:"log_file,omitempty"`
+	Next     string   `json:"next"`
 }
 
 // Banner describes the running server.
@@ -39,8 +42,8 @@ func (s *Server) Banner(startIn time.Duration) Banner {
 		Leases: pick(s.options.Redis, "Redis", "embedded Redis"), Kept: s.options.Postgres != "",
 		StartIn: startIn, StartMS: startIn.Milliseconds(), Next: "hermes chat",
 	}
-	for name := range s.cfg.Channels {
-		b.Channels = append(b.Channels, name)
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.Channels)) {
+		b.Channels = append(b.Channels, name+" ("+s.cfg.Channels[name].Platform+")")
 	}
 	return b
 }
@@ -72,6 +75,9 @@ func (b Banner) String() string {
 	fmt.Fprintf(&s, "Hermes is ready (%d ms): every service in this process.\n\n", b.StartMS)
 	line("api", "%s", b.API)
 	line("webhooks", "%s/v1/hooks/<channel>", b.Hooks)
+	if len(b.Channels) > 0 {
+		line("channels", "%s", strings.Join(b.Channels, ", "))
+	}
 	line("metrics", "%s/metrics, /readyz, /livez", b.Admin)
 	line("model", "%s", b.modelText())
 	line("embedded", "%s", b.serversText())

@@ -16,6 +16,7 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/pb33f/libopenapi-validator/config"
 	validatorerrors "github.com/pb33f/libopenapi-validator/errors"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
@@ -23,8 +24,9 @@ import (
 
 // Spec is a description of an API. It is safe for concurrent use.
 type Spec struct {
-	model     *v3.Document
-	validator validator.Validator
+	model *v3.Document
+	// requests may say more than is described, responses may not.
+	requests, responses validator.Validator
 	// mux finds the path of a request as the handlers do.
 	mux *http.ServeMux
 	// The validator fills its caches as it goes.
@@ -45,14 +47,15 @@ func Load(path string) (*Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse description: %w", err)
 	}
-	v, errs := validator.NewValidator(doc, config.WithFormatAssertions(), config.WithoutSecurityValidation())
-	if err := errors.Join(errs...); err != nil {
+	requests, errs := validator.NewValidator(doc, config.WithFormatAssertions(), config.WithoutSecurityValidation())
+	responses, more := validator.NewValidator(doc, config.WithFormatAssertions(), config.WithStrictMode(), config.WithStrictIgnorePaths("$.headers.*"))
+	if err := errors.Join(append(errs, more...)...); err != nil {
 		return nil, fmt.Errorf("compile description: %w", err)
 	}
-	if ok, problems := v.ValidateDocument(); !ok {
+	if ok, problems := requests.ValidateDocument(); !ok {
 		return nil, fmt.Errorf("description: %w", join(problems))
 	}
-	s := &Spec{model: &model.Model, validator: v, mux: http.NewServeMux()}
+	s := &Spec{model: &model.Model, requests: requests, responses: responses, mux: http.NewServeMux()}
 	for path := range s.model.Paths.PathItems.KeysFromOldest() {
 		s.mux.Handle(path, http.NotFoundHandler())
 	}
@@ -78,29 +81,43 @@ func CompareRoutes(a, b httpapi.Route) int {
 	return strings.Compare(a.Pattern+" "+a.Method, b.Pattern+" "+b.Method)
 }
 
-// Check reports what of an exchange is not as described: the response always, the request if it was accepted. Paths and
-// methods that are not described are answered 404 and 405. A stream is not read.
+// Check reports what of an exchange is not as described: the response always, with members that are not described too,
+// and the request if it was accepted. What is not described must be refused. A stream is not read.
 func (s *Spec) Check(req *http.Request, body []byte, resp *http.Response, answer []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, pattern := s.mux.Handler(req)
 	described := s.describes(req.Method, pattern)
 	if !described {
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
+		if resp.StatusCode >= http.StatusBadRequest {
 			return nil
 		}
 		return fmt.Errorf("%s %s is not described, but answered %d", req.Method, req.URL.Path, resp.StatusCode)
 	}
 	req = at(req, pattern, body)
 	if resp.StatusCode/100 == 2 {
-		if ok, problems := s.validator.ValidateHttpRequestSync(req); !ok {
+		if ok, problems := s.requests.ValidateHttpRequestSync(req); !ok {
 			return fmt.Errorf("%s %s was accepted: %w", req.Method, pattern, join(problems))
 		}
 	}
 	copied := *resp
 	copied.Body = io.NopCloser(bytes.NewReader(answer))
-	if ok, problems := s.validator.ValidateHttpResponse(at(req, pattern, body), &copied); !ok {
+	if ok, problems := s.responses.ValidateHttpResponse(at(req, pattern, body), &copied); !ok {
 		return fmt.Errorf("%s %s answered %d %s: %w", req.Method, pattern, resp.StatusCode, answer, join(problems))
+	}
+	return nil
+}
+
+// CheckSchema reports what of a piece of JSON is not as the schema of that name says: one event of a stream, for example.
+func (s *Spec) CheckSchema(name string, raw []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	proxy, ok := s.model.Components.Schemas.Get(name)
+	if !ok {
+		return fmt.Errorf("schema %s is not described", name)
+	}
+	if ok, problems := schema_validation.NewSchemaValidator().ValidateSchemaBytes(proxy.Schema(), raw); !ok {
+		return fmt.Errorf("%s is no %s: %w", raw, name, join(problems))
 	}
 	return nil
 }
