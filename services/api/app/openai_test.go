@@ -262,19 +262,27 @@ func TestCompletions_TellWhyThereIsNoAnswer(t *testing.T) {
 	}{
 		"failed": {
 			func(d *api) { d.taken(1).finish(store.RunFailed, "Sorry, no.") },
-			500, problem{"Sorry, no.", "internal_error", "", "run_failed"}, "false",
+			500,
+			problem{"Sorry, no.", "internal_error", "", "run_failed"},
+			"false",
 		},
 		"cancelled": {
 			func(d *api) { d.taken(1).finish(store.RunCancelled, "half", "Stopped.") },
-			409, problem{"the run was stopped", "conflict_error", "", "run_cancelled"}, "false",
+			409,
+			problem{"the run was stopped", "conflict_error", "", "run_cancelled"},
+			"false",
 		},
 		"refused": {
 			func(d *api) { d.received(1); d.admitAs(1, store.KindRefused, "Too many messages wait.") },
-			429, problem{"Too many messages wait.", "rate_limit_error", "", "message_refused"}, "true",
+			429,
+			problem{"Too many messages wait.", "rate_limit_error", "", "message_refused"},
+			"true",
 		},
 		"superseded": {
 			func(d *api) { d.received(1); d.supersede(1) },
-			409, problem{"a newer message of the session took the place of this one", "conflict_error", "", "message_superseded"}, "false",
+			409,
+			problem{"a newer message of the session took the place of this one", "conflict_error", "", "message_superseded"},
+			"false",
 		},
 	} {
 		for _, body := range []string{asked, strings.Replace(asked, "{", `{"stream":true,`, 1)} {
