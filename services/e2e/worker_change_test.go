@@ -94,12 +94,12 @@ func (s *stack) ownerOf() string {
 
 func TestSSE_ResumesOverAWorkerChange(t *testing.T) {
 	t.Parallel()
-	gate := make(chan struct{})
+	gate, second := make(chan struct{}), make(chan struct{})
 	model := fakemodel.Start(t, func(n int, _ fakemodel.Request) fakemodel.Reply {
 		if n == 0 { // the worker goes away in the middle of this answer
 			return fakemodel.Reply{Text: "a first beginning", Hold: gate}
 		}
-		return fakemodel.Reply{Text: "the whole answer"}
+		return fakemodel.Reply{Text: "the whole answer", Hold: second} // not before the client is back
 	})
 	t.Cleanup(func() { close(gate) })
 	s := start(t, options{workers: 2, model: model.URL})
@@ -124,7 +124,9 @@ func TestSSE_ResumesOverAWorkerChange(t *testing.T) {
 			require.NoError(t, p.terminate(), "SIGTERM hands the run over")
 		}
 	}
-	after := follow(t, url, last, final)
+	after := follow(t, url, last, func(e sse) bool { return e.kind == "text" && strings.HasSuffix(e.data.Text, "answer") })
+	close(second)
+	after = append(after, follow(t, url, after[len(after)-1].id, final)...)
 	require.Equal(t, "done", after[len(after)-1].kind)
 	require.Equal(t, "the whole answer", after[len(after)-1].data.Text)
 	kinds := make([]string, len(after))
