@@ -64,6 +64,14 @@ func TestDecode_RefusesWhatCannotBeAdmitted(t *testing.T) {
 		"skey: does not belong to tenant and session_key\ntext: contains a NUL byte")
 }
 
+func TestCaptions_AreParagraphsInOrderEachOnce(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, event.Captions(nil))
+	require.Equal(t, "before\n\nafter", event.Captions([]event.Attachment{
+		{Caption: "before"}, {Ref: "p2"}, {Caption: "after"}, {Caption: "before"},
+	}))
+}
+
 func TestUID_SeparatesTenantsAccountsChatsKindsAndVersions(t *testing.T) {
 	t.Parallel()
 	src := session.Source{Platform: "slack", Account: "A", ChatID: "C"}

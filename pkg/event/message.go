@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -115,6 +116,18 @@ type Attachment struct {
 	Caption string `json:"caption,omitempty"`
 	// ItemUID is the uid of the item in an event that was joined from several.
 	ItemUID string `json:"item_uid,omitempty"`
+}
+
+// Captions is the text of an album: the captions of its items in order, each once and as a paragraph of its own. Doors
+// join an album with it and admission parts one, so that both have the same text.
+func Captions(attachments []Attachment) string {
+	var paragraphs []string
+	for _, a := range attachments {
+		if a.Caption != "" && !slices.Contains(paragraphs, a.Caption) {
+			paragraphs = append(paragraphs, a.Caption)
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // Quote is the message that this one answers.

@@ -78,7 +78,7 @@ func (c *controlled) asked(question string) int {
 
 func (c *controlled) awaitAsked(question string) {
 	c.t.Helper()
-	await.NoError(c.t, 30*time.Second, func() error {
+	await.NoError(c.t, 60*time.Second, func() error {
 		if c.asked(question) == 0 {
 			return fmt.Errorf("%q has not reached the model", question)
 		}
@@ -88,7 +88,7 @@ func (c *controlled) awaitAsked(question string) {
 
 func (c *controlled) awaitShown(d door, want ...string) {
 	c.t.Helper()
-	await.NoError(c.t, 30*time.Second, func() error {
+	await.NoError(c.t, 60*time.Second, func() error {
 		if got := d.shown(); !slices.Equal(want, got) {
 			return fmt.Errorf("%s: shown %q, want %q", d.name, got, want)
 		}
@@ -163,7 +163,7 @@ func TestRTR06_StopOvertakesTheQueueThroughEveryDoor(t *testing.T) {
 			)
 			require.Equal(t, 1, c.asked(first))
 			d.say("/stop")
-			await.NoError(t, 30*time.Second, func() error {
+			await.NoError(t, 60*time.Second, func() error {
 				if shown := d.shown(); len(shown) < 5 || !strings.Contains(strings.ToLower(shown[4]), "nothing") {
 					return fmt.Errorf("%s: %q", d.name, shown)
 				}
@@ -232,7 +232,7 @@ func TestRTR05_StopBeforeAWorkerHasBegun(t *testing.T) {
 	for _, d := range c.doors {
 		d.say("first " + d.name)
 	}
-	await.NoError(t, 30*time.Second, func() error {
+	await.NoError(t, 60*time.Second, func() error {
 		if n := c.count(`select count(*) from sessions where state = 'queued'`); n != len(c.doors) {
 			return fmt.Errorf("%d runs are queued", n)
 		}
@@ -265,7 +265,7 @@ func TestRTR07_StopEndsTheRunThatWasCurrentAndNoOther(t *testing.T) {
 		wg.Go(func() { close(c.gate(first)) }) // run 1 ends while the stop is on its way
 		wg.Go(func() { d.say("/stop") })
 		wg.Wait()
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			if open := c.count(`select count(*) from sessions where want_seq > done_seq or state <> 'idle'`); open != 0 {
 				return fmt.Errorf("round %d: %d sessions are busy", n, open)
 			}
@@ -298,7 +298,7 @@ func TestNew_FencesTheRunOffAndBeginsAConversation(t *testing.T) {
 		d.say(first)
 		c.awaitAsked(first)
 		d.say("/new")
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			if shown := d.shown(); len(shown) != 2 {
 				return fmt.Errorf("%s: %q", d.name, shown)
 			}
@@ -306,7 +306,7 @@ func TestNew_FencesTheRunOffAndBeginsAConversation(t *testing.T) {
 		})
 		close(c.gate(first)) // the old run may go on: it can say nothing more
 		d.say("after " + d.name)
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			if shown := d.shown(); len(shown) != 3 || shown[2] != "answer after "+d.name {
 				return fmt.Errorf("%s: %q", d.name, shown)
 			}
@@ -333,14 +333,14 @@ func TestStatusAndHelp_ThroughEveryDoor(t *testing.T) {
 		c.awaitAsked(first)
 		d.say("second " + d.name)
 		d.say("/status")
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			if shown := d.shown(); len(shown) != 1 || !strings.Contains(shown[0], "1 message waiting") {
 				return fmt.Errorf("%s: %q", d.name, shown)
 			}
 			return nil
 		})
 		d.say("/help")
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			shown := d.shown()
 			if len(shown) != 2 {
 				return fmt.Errorf("%s: %q", d.name, shown)
@@ -353,7 +353,7 @@ func TestStatusAndHelp_ThroughEveryDoor(t *testing.T) {
 			return nil
 		})
 		close(c.gate(first))
-		await.NoError(t, 30*time.Second, func() error {
+		await.NoError(t, 60*time.Second, func() error {
 			if shown := d.shown(); len(shown) != 4 {
 				return fmt.Errorf("%s: %q", d.name, shown)
 			}

@@ -33,7 +33,7 @@ func startDev(t *testing.T, args ...string) *dev {
 	t.Helper()
 	d := &dev{t: t}
 	d.cmd = hermes(append([]string{"dev", "-o", "json", "--api-addr", "127.0.0.1:0", "--ingress-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, args...)...)
-	d.cmd.Stderr = &d.stderr
+	d.cmd.Stderr, d.cmd.SysProcAttr = &d.stderr, endWithTests()
 	stdout, err := d.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, d.cmd.Start())

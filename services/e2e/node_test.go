@@ -51,7 +51,7 @@ func (n node) script(name string) string {
 func (n node) serve(addr string, cmd *exec.Cmd) {
 	n.t.Helper()
 	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &log, &log, endWithTests()
 	require.NoError(n.t, cmd.Start())
 	n.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it has no other end

@@ -180,6 +180,9 @@ func (s *stack) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// endWithTests ends a process with this one: a test binary that is killed or runs out of time stops nothing by itself.
+func endWithTests() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+
 // process is one running service.
 type process struct {
 	t    *testing.T
@@ -206,6 +209,7 @@ func (s *stack) run(name string, n int, env ...string) *process {
 	p.log, err = os.Create(filepath.Join(s.dir, p.name+".log"))
 	require.NoError(s.t, err)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = endWithTests()
 	require.NoError(s.t, p.cmd.Start())
 	go func() {
 		defer close(p.done)

@@ -27,13 +27,14 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 	"github.com/hermes-runtime/hermes/services/api/app"
 	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natsserver.IgnoreClock()) }
 
 // flaky is a store that can be down.
 type flaky struct {

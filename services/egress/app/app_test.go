@@ -22,13 +22,16 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	fake "github.com/hermes-runtime/hermes/pkg/testkit/fakeplatform/webhook"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
 	"github.com/hermes-runtime/hermes/services/egress/app"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, redisserver.IgnoreProbes(), natsserver.IgnoreClock())
+}
 
 const soon = 10 * time.Second
 

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
@@ -64,6 +65,23 @@ func TestRoutes_AnswerEveryErrorInOneShape(t *testing.T) {
 		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
 	}
 	require.Equal(t, "5", call(h, "POST", "/v1/things/busy", "").Header().Get("Retry-After"))
+}
+
+func TestWriteError_RoundsRetryAfterUp(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]string{0: "", time.Millisecond: "1", time.Second: "1", 1200 * time.Millisecond: "2"} {
+		w := httptest.NewRecorder()
+		httpapi.WriteError(w, &httpapi.Error{Status: http.StatusTooManyRequests, Message: "m", RetryAfter: wait})
+		require.Equal(t, want, w.Header().Get("Retry-After"), wait)
+	}
+}
+
+func TestRoutes_ListsWhatIsHandled(t *testing.T) {
+	t.Parallel()
+	r := httpapi.NewRoutes(slog.New(slog.DiscardHandler))
+	r.Handle(http.MethodPost, "/v1/b", nil)
+	r.Handle(http.MethodGet, "/v1/a", nil)
+	require.Equal(t, []httpapi.Route{{Method: "POST", Pattern: "/v1/b"}, {Method: "GET", Pattern: "/v1/a"}}, r.All())
 }
 
 func TestRoutes_KeepEscapedIDsWhole(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
@@ -60,7 +61,7 @@ func (d *Deliverer) fetch(ctx context.Context, l *lane, w bus.Worker) {
 		down = err != nil
 		l.give(n - d.answer(d.work, l, bells)) //nolint:contextcheck // what was fetched is answered when ctx has ended as well
 		if down {
-			pause(ctx, outagePause)
+			daemon.Sleep(ctx, outagePause)
 		}
 	}
 }
@@ -167,7 +168,7 @@ func (d *Deliverer) start(j *job) {
 func (d *Deliverer) persist(ctx context.Context, until time.Time, f func(ctx context.Context) error) error {
 	for backoff := 100 * time.Millisecond; ; backoff = min(2*backoff, outagePause) {
 		err := withTimeout(ctx, f)
-		if !errors.Is(err, store.ErrUnavailable) || time.Now().Add(backoff).After(until) || !pause(ctx, backoff) {
+		if !errors.Is(err, store.ErrUnavailable) || time.Now().Add(backoff).After(until) || !daemon.Sleep(ctx, backoff) {
 			return err
 		}
 	}
@@ -177,18 +178,6 @@ func withTimeout(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return f(ctx)
-}
-
-// pause reports whether ctx is still alive after d.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (d *Deliverer) ack(ctx context.Context, b bus.Work) {

@@ -33,12 +33,13 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	fake "github.com/hermes-runtime/hermes/pkg/testkit/fakeplatform/webhook"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
 	"github.com/hermes-runtime/hermes/services/egress/internal/delivery"
 	"github.com/hermes-runtime/hermes/services/internal/servicetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natsserver.IgnoreClock()) }
 
 const (
 	soon      = 10 * time.Second

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -112,7 +113,7 @@ func (m *marker) await(ctx context.Context) bool {
 		}
 	}
 	if m.len() < markBatch {
-		return pause(ctx, markWait)
+		return daemon.Sleep(ctx, markWait)
 	}
 	return true
 }
@@ -149,7 +150,7 @@ func (m *marker) mark(ctx context.Context, batch []settledJob) ([]store.Marked, 
 			return marked, nil
 		}
 		m.logger.WarnContext(ctx, "deliveries not marked", "count", len(marks), "err", err)
-		if errors.Is(err, store.ErrRejected) || !pause(ctx, backoff) {
+		if errors.Is(err, store.ErrRejected) || !daemon.Sleep(ctx, backoff) {
 			return nil, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/telemetry"
@@ -171,7 +172,7 @@ func (d *Deliverer) admit(ctx context.Context, j *job) (verdict, bool) {
 			return verdict{}, true
 		case wait > left:
 			return putOff(min(wait, maxRetryAfter), errRateLimited), false
-		case !pause(ctx, wait):
+		case !daemon.Sleep(ctx, wait):
 			return putOff(0, context.Cause(ctx)), false
 		}
 		left -= wait

@@ -14,12 +14,15 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
+	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
 	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
 	"github.com/hermes-runtime/hermes/services/egress/internal/egresstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redisserver.IgnoreProbes()) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, redisserver.IgnoreProbes(), natsserver.IgnoreClock())
+}
 
 const (
 	soon = 20 * time.Second

@@ -129,7 +129,7 @@ func (w *Watcher) watch(ctx context.Context, queue bus.Worker) {
 			w.deps.Logger.WarnContext(ctx, "events of runs not fetched", "err", err)
 		}
 		if down = err != nil; down {
-			pause(ctx, outagePause)
+			daemon.Sleep(ctx, outagePause)
 		}
 		for _, m := range events {
 			w.begin(m.Msg())
@@ -137,15 +137,6 @@ func (w *Watcher) watch(ctx context.Context, queue bus.Worker) {
 				w.deps.Logger.DebugContext(ctx, "event not acknowledged, it comes again", "err", err)
 			}
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

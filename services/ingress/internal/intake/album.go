@@ -131,17 +131,13 @@ func (a *album) message() *event.Message {
 		}
 	}
 	m := a.key.door.message(joined, a.chat)
-	var captions []string
 	for _, in := range a.items {
 		item := a.key.door.message(in, a.chat)
 		m.Attachments = append(m.Attachments, item.Attachments...)
 		m.ItemUIDs = append(m.ItemUIDs, item.UID)
-		if in.Text != "" && !slices.Contains(captions, in.Text) {
-			captions = append(captions, in.Text)
-		}
 	}
 	if m.Command == nil {
-		m.Text = strings.Join(captions, "\n\n")
+		m.Text = event.Captions(m.Attachments)
 	}
 	slices.Sort(m.ItemUIDs)
 	m.UID = event.UID(m.Tenant, m.Source, strings.Join(m.ItemUIDs, ","), event.KindMessage, "")

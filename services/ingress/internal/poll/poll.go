@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 )
 
 // Bucket holds the cursors of all feeds.
@@ -119,7 +120,7 @@ func (p *Poller) Run(ctx context.Context) {
 		}
 		p.Logger.WarnContext(ctx, "polling ended", "key", p.Key, "err", err)
 		if errors.Is(err, ErrConflict) {
-			sleep(ctx, p.delay.NextBackOff()) // whoever it is gets some time
+			daemon.Sleep(ctx, p.delay.NextBackOff()) // whoever it is gets some time
 		}
 	}
 }
@@ -151,7 +152,7 @@ func (p *Poller) hold(ctx context.Context, c *cursor) error {
 // keep renews the key; errLost when it may be somebody else's.
 func (p *Poller) keep(ctx context.Context, c *cursor) error {
 	for {
-		if !sleep(ctx, min(p.Timing.Renew, time.Until(c.certainUntil()))) {
+		if !daemon.Sleep(ctx, min(p.Timing.Renew, time.Until(c.certainUntil()))) {
 			return nil
 		}
 		if time.Now().After(c.certainUntil()) {
@@ -199,7 +200,7 @@ func (p *Poller) step(ctx context.Context, c *cursor, accepted map[int64]bool) e
 		return err
 	}
 	if len(updates) == 0 {
-		sleep(ctx, p.Timing.Gap-time.Since(began))
+		daemon.Sleep(ctx, p.Timing.Gap-time.Since(began))
 		return nil
 	}
 	next, failed := take(ctx, updates, accepted)
@@ -306,17 +307,5 @@ func (p *Poller) pause(ctx context.Context, err error) {
 	if asked, ok := errors.AsType[*WaitError](err); ok {
 		wait = max(wait, asked.After)
 	}
-	sleep(ctx, wait)
-}
-
-// sleep reports whether it was not ended by ctx.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(max(d, 0))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	daemon.Sleep(ctx, wait)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 )
 
 // watcher looks at the key until it can be taken.
@@ -27,7 +28,7 @@ func (p *Poller) acquire(ctx context.Context) (*cursor, error) {
 			return c, nil
 		}
 		w.note(ctx, err)
-		if !sleep(ctx, p.Timing.Watch) {
+		if !daemon.Sleep(ctx, p.Timing.Watch) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -108,7 +108,7 @@ func (b *Bot) insist(ctx context.Context, name string, call func(context.Context
 		if first {
 			b.deps.Logger.WarnContext(ctx, "telegram does not answer as it should", "channel", b.door.Name, "method", name, "err", err)
 		}
-		if !sleep(ctx, max(delay.NextBackOff(), retryAfter(err))) {
+		if !daemon.Sleep(ctx, max(delay.NextBackOff(), retryAfter(err))) {
 			return false
 		}
 	}
@@ -170,16 +170,4 @@ func retryAfter(err error) time.Duration {
 		return refusal.RetryAfter
 	}
 	return 0
-}
-
-// sleep reports whether it was not ended by ctx.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -191,7 +191,7 @@ func (a *Admitter) owned() int64 {
 
 // measure keeps the lag of every partition current.
 func (a *Admitter) measure(ctx context.Context) {
-	for wait(ctx, measureEvery) {
+	for daemon.Sleep(ctx, measureEvery) {
 		a.measureLag(ctx)
 	}
 }

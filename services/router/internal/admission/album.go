@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/event"
 )
@@ -34,25 +33,13 @@ func (a *Admitter) dropKnownItems(ctx context.Context, c *candidate) error {
 
 // withoutItems returns the album without some of its items.
 func withoutItems(m event.Message, items []string) event.Message {
-	captioned := captions(m.Attachments) != ""
+	captioned := event.Captions(m.Attachments) != ""
 	m.ItemUIDs = slices.DeleteFunc(slices.Clone(m.ItemUIDs), func(uid string) bool { return slices.Contains(items, uid) })
 	m.Attachments = slices.DeleteFunc(slices.Clone(m.Attachments), func(at event.Attachment) bool {
 		return at.ItemUID != "" && slices.Contains(items, at.ItemUID)
 	})
 	if captioned { // else the text belongs to none of them
-		m.Text = captions(m.Attachments)
+		m.Text = event.Captions(m.Attachments)
 	}
 	return m
-}
-
-// captions is the text of an album: the captions of its items in order, each once and as a paragraph of its own, as the
-// doors join them.
-func captions(attachments []event.Attachment) string {
-	var paragraphs []string
-	for _, at := range attachments {
-		if at.Caption != "" && !slices.Contains(paragraphs, at.Caption) {
-			paragraphs = append(paragraphs, at.Caption)
-		}
-	}
-	return strings.Join(paragraphs, "\n\n")
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 )
@@ -38,7 +39,7 @@ func (a *Admitter) admit(ctx context.Context, batch []*candidate) (proceed bool)
 			a.park(ctx, batch[0], err)
 		default:
 			a.Logger.WarnContext(ctx, "admission is waiting for the store", "messages", len(batch), "err", err)
-			if !wait(ctx, delay.NextBackOff()) {
+			if !daemon.Sleep(ctx, delay.NextBackOff()) {
 				leave(batch, err)
 				return false
 			}

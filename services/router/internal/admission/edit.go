@@ -76,7 +76,7 @@ func reviseItem(m *event.Message, target string, edit *event.Message) reason {
 		return ignoredUnchanged
 	}
 	m.Attachments[i].Caption, m.EditVersion = edit.Text, edit.EditVersion
-	m.Text = captions(m.Attachments)
+	m.Text = event.Captions(m.Attachments)
 	return ""
 }
 

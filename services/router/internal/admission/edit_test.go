@@ -158,7 +158,7 @@ func album(chat string, n int, captioned ...string) *event.Message {
 		m.ItemUIDs = append(m.ItemUIDs, uid)
 		m.Attachments = append(m.Attachments, event.Attachment{Kind: "image", Ref: fmt.Sprint("p", i), Caption: caption, ItemUID: uid})
 	}
-	m.Text = captions(m.Attachments)
+	m.Text = event.Captions(m.Attachments)
 	m.UID = event.UID(m.Tenant, m.Source, fmt.Sprint(m.ItemUIDs), event.KindMessage, "")
 	return m
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -48,7 +49,7 @@ func (r *reader) run(ctx context.Context) {
 			delay.Reset()
 		}
 		r.report(ctx, err)
-		wait(ctx, delay.NextBackOff())
+		daemon.Sleep(ctx, delay.NextBackOff())
 	}
 }
 
@@ -118,16 +119,4 @@ func newBackOff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 20*time.Millisecond, 5*time.Second
 	return b
-}
-
-// wait returns false if ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -106,7 +107,7 @@ func (q *Queue[T, R]) deliver(ctx context.Context, calls []*Call[T, R]) {
 				q.deliver(ctx, []*Call[T, R]{c})
 			}
 			return
-		case !repeatable(err) || !pause(ctx, wait):
+		case !repeatable(err) || !daemon.Sleep(ctx, wait):
 			fail(calls, err)
 			return
 		}
@@ -144,16 +145,5 @@ func waiting[T, R any](calls []*Call[T, R]) []*Call[T, R] {
 func fail[T, R any](calls []*Call[T, R], err error) {
 	for _, c := range calls {
 		c.answer <- answer[R]{err: err}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

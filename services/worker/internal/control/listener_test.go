@@ -19,7 +19,7 @@ import (
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, natsserver.IgnoreClock()) }
 
 func TestListener_ReachesTheRunsOfASessionAndNoOthers(t *testing.T) {
 	t.Parallel()

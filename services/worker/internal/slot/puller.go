@@ -145,7 +145,7 @@ func (p *Puller) pull(ctx context.Context, pool string, worker bus.Worker) {
 		works, err := worker.Fetch(ctx, min(free, fetchLimit), fetchWait)
 		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "fetch runs", "pool", pool, "err", err)
-			pause(ctx, errorPause)
+			daemon.Sleep(ctx, errorPause)
 		}
 		p.admit(ctx, pool, works)
 	}
@@ -183,14 +183,5 @@ func (p *Puller) begin(ctx context.Context, starts []*start) {
 			defer p.room.leave()
 			p.serve(ctx, starts[i])
 		})
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
