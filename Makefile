@@ -47,6 +47,10 @@ test-integration: setup-test ## only what talks to real NATS, Redis and PostgreS
 test-e2e: setup-test ## only the end-to-end tests: services as processes on real servers
 	go test $(TESTFLAGS) ./services/e2e/...
 
+.PHONY: bench
+bench: setup-test ## measure turns and the bare operations they are made of; writes docs/benchmarks.md
+	go run ./services/e2e/bench
+
 .PHONY: race
 race: setup-test ## all tests under the race detector
 	go test -race $(TESTFLAGS) $(MODULES:%=./%/...)

@@ -2,6 +2,8 @@ package accept
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,9 +21,15 @@ type Emitter interface {
 	Emit(ev event.Lifecycle)
 }
 
+// Bus stores messages, and apart from them what is too large for one.
+type Bus interface {
+	bus.Publisher
+	PutObject(ctx context.Context, name string, data []byte) error
+}
+
 // Deps are what an Acceptor works with.
 type Deps struct {
-	Bus     bus.Publisher
+	Bus     Bus
 	Emitter Emitter
 	Logger  *slog.Logger
 	Tracer  trace.Tracer
@@ -41,6 +49,9 @@ func New(d Deps) *Acceptor {
 // DefaultDeadline bounds Accept where the caller's context does not end earlier.
 const DefaultDeadline = 10 * time.Second
 
+// MaxBytes bounds an encoded message. One over event.MaxEncodedBytes goes into the object store, and its rest over the bus.
+const MaxBytes = event.MaxTextBytes
+
 // Accept cleans and checks m, publishes it and returns when it is stored. Empty UID, SKey, Kind and ReceivedAt are
 // filled in, the kind of a slash command becomes command: m is changed and must not be used by others meanwhile.
 //
@@ -54,8 +65,8 @@ func (a *Acceptor) Accept(ctx context.Context, m *event.Message) (Receipt, error
 	if err != nil {
 		return Receipt{}, &InvalidError{Field: "message", Problem: err.Error()}
 	}
-	if len(data) > event.MaxEncodedBytes {
-		return Receipt{}, tooLarge(len(data))
+	if len(data) > MaxBytes {
+		return Receipt{}, tooLarge(len(data), MaxBytes)
 	}
 	ctx, cancel := context.WithTimeout(ctx, DefaultDeadline)
 	defer cancel()
@@ -64,7 +75,7 @@ func (a *Acceptor) Accept(ctx context.Context, m *event.Message) (Receipt, error
 		return Receipt{}, unavailable(ctx, err)
 	}
 	defer leave()
-	ack, err := a.publish(ctx, m, data)
+	ack, err := a.store(ctx, m, data)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -77,6 +88,30 @@ func (a *Acceptor) Accept(ctx context.Context, m *event.Message) (Receipt, error
 	return Receipt{UID: m.UID, SKey: m.SKey, Duplicate: ack.Duplicate}, nil
 }
 
+// store publishes the message. One that is too large for the bus is stored as an object first, so that nothing refers to
+// what is not there.
+func (a *Acceptor) store(ctx context.Context, m *event.Message, data []byte) (bus.Ack, error) {
+	if len(data) <= event.MaxEncodedBytes {
+		return a.publish(ctx, m, data)
+	}
+	// With the hash of the content: a repetition with another body must not replace the object of the message that counts.
+	sum := sha256.Sum256(data)
+	ref := "msg/" + m.UID + "/" + hex.EncodeToString(sum[:8])
+	rest, err := event.Encode(m.Detached(ref))
+	if err != nil {
+		return bus.Ack{}, &InvalidError{Field: "message", Problem: err.Error()}
+	}
+	if len(rest) > event.MaxEncodedBytes {
+		return bus.Ack{}, tooLarge(len(rest), event.MaxEncodedBytes)
+	}
+	if err := a.deps.Bus.PutObject(ctx, ref, data); err != nil {
+		a.deps.Logger.WarnContext(ctx, "message not accepted", "skey", m.SKey, "msg_uid", m.UID, "err", err)
+		return bus.Ack{}, unavailable(ctx, err)
+	}
+	a.deps.Logger.InfoContext(ctx, "message stored as an object", "skey", m.SKey, "msg_uid", m.UID, "bytes", len(data))
+	return a.publish(ctx, m, rest)
+}
+
 // publish sends the message once: the bus repeats by itself what may be repeated, within the deadline.
 func (a *Acceptor) publish(ctx context.Context, m *event.Message, data []byte) (ack bus.Ack, err error) {
 	msg := bus.Msg{Subject: bus.IngestSubject(m.Tenant, m.SKey), ID: m.UID, Data: data}
@@ -87,7 +122,7 @@ func (a *Acceptor) publish(ctx context.Context, m *event.Message, data []byte) (
 	case err == nil:
 		return ack, nil
 	case errors.Is(err, bus.ErrTooLarge):
-		return bus.Ack{}, tooLarge(len(data))
+		return bus.Ack{}, tooLarge(len(data), event.MaxEncodedBytes)
 	default:
 		a.deps.Logger.WarnContext(ctx, "message not accepted", "skey", m.SKey, "msg_uid", m.UID, "err", err)
 		return bus.Ack{}, unavailable(ctx, err)
@@ -102,9 +137,9 @@ func unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-func tooLarge(size int) *InvalidError {
+func tooLarge(size, allowed int) *InvalidError {
 	return &InvalidError{
 		Field: "message", TooLarge: true,
-		Problem: fmt.Sprintf("%d bytes encoded, at most %d are allowed", size, event.MaxEncodedBytes),
+		Problem: fmt.Sprintf("%d bytes encoded, at most %d are allowed", size, allowed),
 	}
 }

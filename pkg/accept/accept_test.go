@@ -28,10 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a publisher in memory with a duplicate window, and an emitter.
 type recorder struct {
-	mu     sync.Mutex
-	msgs   []bus.Msg
-	seen   map[string]bool
-	events []event.Lifecycle
+	mu   sync.Mutex
+	msgs []bus.Msg
+	// objects by name; broken refuses more of them.
+	objects map[string][]byte
+	broken  error
+	seen    map[string]bool
+	events  []event.Lifecycle
 	// before is called outside the lock.
 	before func(ctx context.Context, m bus.Msg) error
 }
@@ -54,6 +57,16 @@ func (r *recorder) Publish(ctx context.Context, m bus.Msg) (bus.Ack, error) {
 
 func (r *recorder) PublishAll(context.Context, []bus.Msg) []error { panic("not used") }
 
+func (r *recorder) PutObject(_ context.Context, name string, data []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken != nil {
+		return r.broken
+	}
+	r.objects[name] = data
+	return nil
+}
+
 func (r *recorder) Emit(e event.Lifecycle) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +74,7 @@ func (r *recorder) Emit(e event.Lifecycle) {
 }
 
 func setup() (*accept.Acceptor, *recorder) {
-	r := &recorder{seen: map[string]bool{}}
+	r := &recorder{seen: map[string]bool{}, objects: map[string][]byte{}}
 	return accept.New(accept.Deps{
 		Bus: r, Emitter: r, Logger: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""),
 	}), r
@@ -158,11 +171,13 @@ func TestAccept_RefusesWhatCannotBeAdmittedAndStoresNothing(t *testing.T) {
 		{"id with NUL", "platform_message_id", false, func(m *event.Message) { m.PlatformMessageID = "a\x00" }},
 		{"address not UTF-8", "reply_to.chat_id", false, func(m *event.Message) { m.ReplyTo.ChatID = "\xff" }},
 		{"no profile", "message", false, func(m *event.Message) { m.Profile = "" }},
+		{"busy policy", "busy_policy", false, func(m *event.Message) { m.BusyPolicy = "hurry" }},
 		{"too large in sum", "message", true, func(m *event.Message) {
 			for range 3 {
-				m.Attachments = append(m.Attachments, event.Attachment{Ref: strings.Repeat("a", 100<<10)})
+				m.Attachments = append(m.Attachments, event.Attachment{Ref: strings.Repeat("a", 8<<20)})
 			}
 		}},
+		{"command too large for the bus", "message", true, func(m *event.Message) { m.Text = "/new " + strings.Repeat("a", 300<<10) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +190,7 @@ func TestAccept_RefusesWhatCannotBeAdmittedAndStoresNothing(t *testing.T) {
 			require.Equal(t, c.field, invalid.Field)
 			require.Equal(t, c.large, invalid.TooLarge)
 			require.Empty(t, r.msgs)
+			require.Empty(t, r.objects)
 			require.Empty(t, r.events)
 		})
 	}
@@ -256,7 +272,7 @@ func TestAccept_DoesNotCallAGoneClientAnOutage(t *testing.T) {
 func TestAccept_CarriesTheTraceOfItsProducerSpan(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
-	r := &recorder{seen: map[string]bool{}}
+	r := &recorder{seen: map[string]bool{}, objects: map[string][]byte{}}
 	a := accept.New(accept.Deps{
 		Bus: r, Emitter: r, Logger: slog.New(slog.DiscardHandler),
 		Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans)).Tracer(""),

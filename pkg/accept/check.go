@@ -62,6 +62,9 @@ func check(m *event.Message) error {
 	if err := m.Source.Validate(); err != nil {
 		return invalid("source", err)
 	}
+	if err := event.CheckPolicy("busy_policy", m.BusyPolicy); err != nil {
+		return invalid("busy_policy", err)
+	}
 	switch {
 	case len(m.Text) > event.MaxTextBytes:
 		return &InvalidError{

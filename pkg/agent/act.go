@@ -31,6 +31,8 @@ type pending struct {
 	// result is set once there is one; stored is the entry of an earlier attempt that holds it already.
 	result *tool.Result
 	stored *Entry
+	// inboxSeq is the inbox row that the result was made from, 0 if none.
+	inboxSeq int64
 }
 
 func (p *pending) ready() bool { return p.arguments != nil && p.result == nil && p.stored == nil }
@@ -125,6 +127,9 @@ func (r *runner) check(p *pending, finish llm.FinishReason) (known bool) {
 		p.result = errorResult(refusedText(err))
 		return true
 	}
+	if t.Name == AskUser {
+		args = r.dated(args)
+	}
 	p.arguments, p.call.Arguments = args, string(args)
 	p.row = &Call{ID: p.call.ID, Name: t.Name, Effect: t.Effect, State: CallIntent}
 	r.dirty = append(r.dirty, p.row)
@@ -141,7 +146,7 @@ func shortName(name string) string {
 
 // save puts the result among the entries to be stored.
 func (r *runner) save(p *pending) {
-	e := Entry{N: p.n, Message: toolMessage(p.call.ID, *p.result)}
+	e := Entry{N: p.n, Message: toolMessage(p.call.ID, *p.result), InboxSeq: p.inboxSeq}
 	p.stored = &e
 	r.unsaved = append(r.unsaved, e)
 }
@@ -159,10 +164,10 @@ func (r *runner) settle(p *pending, state CallState, result *tool.Result) {
 }
 
 // close pairs every call of the step with a result, also where err has interrupted the step, and adds the results to the
-// run in the order of the calls. A handover leaves calls open: who goes on executes them again, or finds their outcome
-// unknown. Unsafe ones that were not started are closed, so that nobody takes them for done.
+// run in the order of the calls. A handover leaves calls open, and so does a question: who goes on executes them again, or
+// finds their outcome unknown. Unsafe ones that were not started are closed, so that nobody takes them for done.
 func (r *runner) close(s *step, err error) {
-	leaving := errors.Is(err, ErrHandover)
+	leaving := errors.Is(err, ErrHandover) || errors.Is(err, ErrSuspended)
 	for _, p := range s.calls {
 		open := p.stored == nil && p.result == nil
 		if open && leaving && (p.started || p.row.Effect != tool.Unsafe) {
@@ -191,12 +196,17 @@ func (r *runner) abandon(p *pending) {
 	}
 }
 
-// execute runs the ready calls of a step: neighbouring read-only ones at once, all others alone and in order.
+// execute runs the ready calls of a step: neighbouring read-only ones at once, all others alone and in order. A question
+// is alone, too: what stands behind it may depend on the answer.
 func (r *runner) execute(ctx context.Context, s *step) error {
 	for rest := s.calls; len(rest) > 0; {
 		group := leadingGroup(rest)
 		rest = rest[len(group):]
-		if err := r.runGroup(ctx, group); err != nil {
+		run := r.runGroup
+		if slices.ContainsFunc(group, (*pending).asks) {
+			run = r.askGroup
+		}
+		if err := run(ctx, group); err != nil {
 			return err
 		}
 	}
@@ -210,7 +220,7 @@ func leadingGroup(calls []*pending) []*pending {
 		if !p.ready() {
 			continue
 		}
-		if p.row.Effect == tool.Read {
+		if p.row.Effect == tool.Read && !p.asks() {
 			reads++
 			continue
 		}

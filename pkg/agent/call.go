@@ -61,7 +61,11 @@ func (r *runner) tryCall(ctx context.Context, p *pending, progress func(string))
 		if try == callTries {
 			return report{result: *errorResult(unavailableText), state: CallFailed}
 		}
-		if err := sleep(ctx, waits.NextBackOff()); err != nil {
+		err := sleep(ctx, waits.NextBackOff())
+		if err == nil {
+			err = r.mayStart(ctx)
+		}
+		if err != nil {
 			return report{err: err}
 		}
 	}

@@ -18,6 +18,8 @@
 //   - Every call is paired with one result, in every request and in what is stored.
 //   - A run goes on from what an earlier attempt stored: read-only and idempotent calls without result are executed again
 //     under the same idempotency key, unsafe ones never are.
+//   - A question to the user ([AskUser]) suspends the run. No call behind it starts before there is an answer, whoever goes on.
+//   - What is added while the run works stands between two steps, never between a call and its result.
 //   - An error of the journal ends the loop at once, with no further effect.
 //
 // A Loop is immutable and safe for concurrent use; a [Run] belongs to one call of [Loop.Run].

@@ -64,13 +64,13 @@ func (f *flight) fly(ctx context.Context) {
 	}
 }
 
-// start begins calls while there is room; none after ctx has ended.
+// start begins calls while there is room; none once the run may start nothing.
 func (f *flight) start(ctx context.Context) {
 	for len(f.waiting) > 0 && len(f.out) < f.cfg.ParallelTools {
 		i := f.waiting[0]
 		f.waiting = f.waiting[1:]
-		if cause := context.Cause(ctx); cause != nil {
-			f.reports[i].err = cause
+		if err := f.mayStart(ctx); err != nil {
+			f.reports[i].err = err
 			continue
 		}
 		f.group[i].started, f.out[i] = true, true

@@ -29,12 +29,14 @@ type Journal interface {
 	Checkpoint(ctx context.Context, step Step) (Signal, error)
 }
 
-// Causes that end a run. Cancel the context of a run with one of them.
+// Causes that end a run. Cancel the context of a run with one of them, but for ErrSuspended, which only the loop causes.
 var (
 	// ErrStopped: somebody asked for the end of this run.
 	ErrStopped = errors.New("agent: run stopped")
 	// ErrHandover: the run goes on in another place. Nothing more is started here, and calls that have no result stay open.
 	ErrHandover = errors.New("agent: run handed over")
+	// ErrSuspended: the run waits for a person, see [Result.Question]. Calls that were not started stay open.
+	ErrSuspended = errors.New("agent: run suspended")
 	// ErrFenced: the run is somebody else's now. Nothing may be written or started.
 	ErrFenced = errors.New("agent: run fenced")
 )

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -66,6 +67,8 @@ type Deps struct {
 	// Go starts each tool call in a goroutine of its own, so that its owner can wait for those that outlive their run: a
 	// run does not wait for a tool that does not heed the end of its context. nil: nobody waits for them.
 	Go func(f func())
+	// Now is the wall clock by which questions expire; nil: time.Now.
+	Now func() time.Time
 	// Tracer and Meter may be nil.
 	Tracer trace.Tracer
 	Meter  metric.Meter
@@ -86,10 +89,13 @@ func New(cfg Config, deps Deps) (*Loop, error) {
 	if deps.Go == nil {
 		deps.Go = func(f func()) { go f() }
 	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
 	if deps.Model == nil {
 		return nil, errors.New("agent: model: must not be nil")
 	}
-	if deps.Executor == nil && len(deps.Tools.Names()) > 0 {
+	if deps.Executor == nil && slices.ContainsFunc(deps.Tools.Names(), func(name string) bool { return name != AskUser }) {
 		return nil, errors.New("agent: executor: must not be nil where there are tools")
 	}
 	tel, err := newTelemetry(deps)
@@ -105,7 +111,7 @@ func New(cfg Config, deps Deps) (*Loop, error) {
 // The result is valid also with an error, unless that is [ErrFenced] or comes from the journal: it holds the messages
 // and calls that are not checkpointed yet, with every call paired, and the text shown so far. The errors are
 // [ErrStopped] (by a signal of the journal, or as the cause of ctx), [ErrHandover] (by [Run.Leave], or as the cause of
-// ctx), any other cause of ctx, the error of the journal, or the *llm.Error that ended the run.
+// ctx), [ErrSuspended], any other cause of ctx, the error of the journal, or the *llm.Error that ended the run.
 //
 // When ctx ends, calls that run have 2 s to end too. Run does not wait for them any longer: their results are dropped,
 // and observe is not told of them.

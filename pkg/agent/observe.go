@@ -23,6 +23,8 @@ const (
 	ToolStarted  EventKind = "tool_started"
 	ToolProgress EventKind = "tool_progress"
 	ToolFinished EventKind = "tool_finished"
+	// Answered: Tool, CallID, Outcome, once the answer to a question is stored.
+	Answered EventKind = "answered"
 )
 
 // Event is one observable moment of a run.

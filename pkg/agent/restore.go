@@ -144,11 +144,15 @@ func (r *runner) addPrompt() {
 		if slices.ContainsFunc(r.in.Stored, known) {
 			continue
 		}
-		m := p.Message
-		m.Text = readable(m.Text)
-		if isBlank(m.Text) {
-			m.Text = emptyPrompt
-		}
-		r.add(m, p.InboxSeq)
+		r.addUser(p)
 	}
+}
+
+func (r *runner) addUser(p Prompt) {
+	m := p.Message
+	m.Text = readable(m.Text)
+	if isBlank(m.Text) {
+		m.Text = emptyPrompt
+	}
+	r.add(m, p.InboxSeq)
 }

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"time"
+
 	"github.com/hermes-runtime/hermes/pkg/llm"
 	"github.com/hermes-runtime/hermes/pkg/tool"
 )
@@ -28,6 +31,33 @@ type Run struct {
 	Calls  []Call
 	// Leave, if not nil, is asked between two steps, when no call is open: true ends the loop with ErrHandover.
 	Leave func() bool
+	// Check, if not nil, is asked right before each model call and each start of a tool. It may wait until it is known
+	// whether the run is still held; an error ends the run with it.
+	Check func(ctx context.Context) error
+	// Added, if not nil, is asked between two steps, when no call is open, for messages that came while the run worked. They
+	// stand behind the results of the step and are checkpointed before anything else happens.
+	Added func(ctx context.Context) ([]Prompt, error)
+	// Answer, if not nil, is asked for what is known about a question: nil while there is neither an answer nor any use in
+	// giving up on one.
+	Answer func(ctx context.Context, q Question) (*Answer, error)
+}
+
+// Question is what a run waits for.
+type Question struct {
+	// CallID is the call that the answer is the result of.
+	CallID string
+	Text   string
+	// Options are what the answer may be chosen from; others are welcome.
+	Options []string
+	// Until is when there is no use in waiting any longer.
+	Until time.Time
+}
+
+// Answer settles a question.
+type Answer struct {
+	Result tool.Result
+	// InboxSeq is the inbox row that the answer was made from, 0 if none.
+	InboxSeq int64
 }
 
 // Prompt is a new message.
@@ -73,7 +103,7 @@ type Outcome string
 
 // Done: there is an answer. Budget: the steps were used up and the text sums up. GaveUp: the model kept asking for tools
 // that do not exist, or had nothing to say. Stopped: see ErrStopped. Failed: the model could not be reached or refused.
-// HandedOver: see ErrHandover.
+// HandedOver: see ErrHandover. Suspended: see ErrSuspended.
 const (
 	Done       Outcome = "done"
 	Budget     Outcome = "budget"
@@ -81,6 +111,7 @@ const (
 	Stopped    Outcome = "stopped"
 	Failed     Outcome = "failed"
 	HandedOver Outcome = "handed_over"
+	Suspended  Outcome = "suspended"
 )
 
 // Result is what a run leaves behind.
@@ -89,12 +120,14 @@ type Result struct {
 	// Text is the answer; of a stopped or failed run the partial text of the last model call, which may be empty.
 	Text string
 	// Entries and Calls are not checkpointed yet and belong into the final statement of the run. Every call in Entries or
-	// in what was checkpointed has its result, but for those that a handover leaves open.
+	// in what was checkpointed has its result, but for those that a handover or a question leaves open.
 	Entries []Entry
 	Calls   []Call
 	// Usage and Steps count this attempt's model calls.
 	Usage llm.Usage
 	Steps int
+	// Question is what a suspended run waits for.
+	Question *Question
 	// HistoryUsed is how many messages of the history the last request carried: less than the limit where the model's
 	// context was too small, so that the next turn can begin with the shorter one.
 	HistoryUsed int

@@ -67,6 +67,9 @@ func (r *runner) run(ctx context.Context) (Result, error) {
 		if r.in.Leave != nil && r.in.Leave() {
 			return r.interrupted(ErrHandover)
 		}
+		if err := r.takeAdded(ctx); err != nil {
+			return r.interrupted(err)
+		}
 		resp, err := r.think(ctx, r.toolSpecs(), "")
 		if err != nil {
 			return r.interrupted(err)
@@ -158,6 +161,8 @@ func (r *runner) interrupted(err error) (Result, error) {
 		return r.finish(Stopped, r.shown), err
 	case errors.Is(err, ErrHandover): // who goes on says it anew
 		return r.finish(HandedOver, ""), err
+	case errors.Is(err, ErrSuspended):
+		return r.finish(Suspended, ""), err
 	default:
 		return r.finish(Failed, r.shown), err
 	}
@@ -205,6 +210,29 @@ func (r *runner) checkpoint(ctx context.Context) error {
 		return ErrStopped
 	}
 	return nil
+}
+
+// takeAdded takes what was added while the run worked, and stores it at once: nobody else shall answer it.
+func (r *runner) takeAdded(ctx context.Context) error {
+	if r.in.Added == nil {
+		return nil
+	}
+	added, err := r.in.Added(ctx)
+	if err != nil || len(added) == 0 {
+		return err
+	}
+	for _, p := range added {
+		r.addUser(p)
+	}
+	return r.checkpoint(ctx)
+}
+
+// mayStart reports why nothing may be begun, nil if it may.
+func (r *runner) mayStart(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil || r.in.Check == nil {
+		return cause
+	}
+	return r.in.Check(ctx)
 }
 
 func sortedEntries(entries []Entry) []Entry {

@@ -150,10 +150,10 @@ func (r *runner) show(ctx context.Context, text string) {
 	r.emit(ctx, Event{Kind: TextDelta, Text: text})
 }
 
-// call is one request with its span and its events; none begins after the context has ended.
+// call is one request with its span and its events; none begins once the run may start nothing.
 func (r *runner) call(ctx context.Context, req llm.Request) (llm.Response, error) {
-	if cause := context.Cause(ctx); cause != nil {
-		return llm.Response{}, cause
+	if err := r.mayStart(ctx); err != nil {
+		return llm.Response{}, err
 	}
 	start := time.Now()
 	spanCtx, end := r.tel.chat(ctx, req.Model, r.in.Session)

@@ -32,6 +32,10 @@ type Msg struct {
 	Data   []byte
 	// Reply is set on requests: answer with Notify to this subject.
 	Reply string
+	// Lazy spares a message of PublishAll its own answer: that of the next one counts for it too, and both are sent again
+	// together. The last one of a call is never lazy. All of them must go to one stream; a lazy message that it refuses
+	// while it takes the next one is lost unnoticed.
+	Lazy bool
 }
 
 // Ack says that a message is stored.
@@ -107,6 +111,8 @@ type LogInfo struct {
 	// Created tells a re-created stream from the one that was read before.
 	Created           time.Time
 	FirstSeq, LastSeq uint64
+	// Bytes is what the stream holds, MaxBytes what it may hold.
+	Bytes, MaxBytes int64
 }
 
 // Entry is a message of a partition's log.
@@ -125,6 +131,13 @@ type Log interface {
 	EntryAt(ctx context.Context, partition int, seq uint64) (Entry, error)
 	// SeqSince returns the first sequence of the stream with a time not before t, or LastSeq+1.
 	SeqSince(ctx context.Context, partition int, t time.Time) (uint64, error)
+	// LastEntry returns the partition's newest message; ErrNotFound if there is none.
+	LastEntry(ctx context.Context, partition int) (Entry, error)
+	// TrimLog removes the partition's entries up to and including seq.
+	TrimLog(ctx context.Context, partition int, seq uint64) error
+	// OldLog is the log as it was kept in a stream of that name, before the number of streams was changed; ErrNotFound if
+	// the stream is gone.
+	OldLog(ctx context.Context, partition int, stream string) (Log, error)
 	// ReadLog delivers the partition's entries with seq >= from to out, in order and without gaps, until the reader is
 	// closed or breaks. It never resumes by itself: after any doubt (disconnect, missed heartbeat, gap, consumer gone) it
 	// breaks, and the caller checks the stream before it opens another.
@@ -138,6 +151,21 @@ type LogReader interface {
 	Err() error
 	// Close waits until nothing more is sent to the channel.
 	Close() error
+}
+
+// Objects keep what is too large for a message, for [ObjectMaxAge].
+type Objects interface {
+	// PutObject stores data under name, durable on return; storing the same name again replaces it.
+	PutObject(ctx context.Context, name string, data []byte) error
+	// GetObject returns ErrNotFound for a name that is not there any more.
+	GetObject(ctx context.Context, name string) ([]byte, error)
+}
+
+// Events reads lifecycle events that have been kept.
+type Events interface {
+	// ScanEvents calls f with the events of a partition and a type that were stored since a time, in order, up to the last
+	// one at the time of the call. It ends with the first error of f.
+	ScanEvents(ctx context.Context, partition int, eventType string, since time.Time, f func(Msg) error) error
 }
 
 // KV is a small replicated map with revisions.
@@ -154,6 +182,8 @@ type Bus interface {
 	Notifier
 	WorkQueues
 	Log
+	Objects
+	Events
 	// EnsureStreams creates missing streams and refuses to change what cannot be changed.
 	EnsureStreams(ctx context.Context) error
 	// OpenKV opens a bucket, creating it if needed.

@@ -33,6 +33,9 @@ func DefaultConfig() Config {
 // DuplicateWindow is the time in which the broker drops a second message of one ID. Postgres drops later ones.
 const DuplicateWindow = 2 * time.Minute
 
+// ObjectMaxAge is how long the object store keeps what no inbox needs any more: as long as the inbox itself.
+const ObjectMaxAge = 30 * 24 * time.Hour
+
 // RunQueue is the work queue of a worker class.
 func RunQueue(class string) Queue {
 	return Queue{Stream: StreamRun, Durable: "run-" + class, Filter: RunFilter(class), AckWait: 10 * time.Second, MaxAckPending: 20_000}
@@ -44,7 +47,7 @@ func OutQueue(platform string) Queue {
 	return Queue{Stream: StreamOut, Durable: "out-" + platform, Filter: OutFilter(platform), AckWait: 60 * time.Second, MaxAckPending: 20_000}
 }
 
-// EventQueue subscribes to one type of lifecycle event. Processes that use the same name share its events.
+// EventQueue subscribes to one type of lifecycle event, "*" for all. Processes that use the same name share its events.
 func EventQueue(name, eventType string) Queue {
 	return Queue{
 		Stream: StreamEvents, Durable: "evt-" + name, Filter: "evt.*.*." + eventType, New: true,

@@ -15,6 +15,10 @@ const (
 	StreamOut        = "OUT"
 	StreamEvents     = "EVT"
 	StreamDeadLetter = "DLQ"
+	// BucketObjects is the object store, BucketEngine the map in which routers keep what Postgres must not be the only
+	// one to know.
+	BucketObjects = "BLOB"
+	BucketEngine  = "engine"
 )
 
 // IngestStream returns the stream that holds a partition when there are streams of them.
@@ -87,6 +91,11 @@ func OutFilter(platform string) string { return "out." + platform + ".*" }
 
 // EventSubject carries a lifecycle event.
 func EventSubject(skey, eventType string) string { return keyed("evt", skey) + "." + eventType }
+
+// EventFilter matches the lifecycle events of a type in a partition.
+func EventFilter(partition int, eventType string) string {
+	return "evt." + PartitionToken(partition) + ".*." + eventType
+}
 
 // ControlSubject wakes the worker that holds a run of the session.
 func ControlSubject(skey string) string { return keyed("ctl", skey) }

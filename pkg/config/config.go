@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/session"
 )
 
@@ -33,11 +34,42 @@ type Config struct {
 	// AdminAddr serves /metrics, /livez and /readyz of a service.
 	AdminAddr string    `koanf:"admin_addr"`
 	Telemetry Telemetry `koanf:"telemetry"`
+	// Hooks by name observe lifecycle events.
+	Hooks map[string]Hook `koanf:"hooks"`
 }
 
 // Tenant separates the data of one customer.
 type Tenant struct {
 	Title string `koanf:"title"`
+	// MaxRunning is how many runs of the tenant may be going on at once, 0 = no bound. More wait; it is kept within a few
+	// seconds, since routers count on their own.
+	MaxRunning int `koanf:"max_running"`
+}
+
+// Hook receives lifecycle events, at least once and in order per conversation, without ever slowing a run. It is either
+// an HTTP hook (URL) or a subject (Subject).
+type Hook struct {
+	// URL receives a POST per event, signed with Secret by Standard Webhooks.
+	URL    string `koanf:"url"`
+	Secret Secret `koanf:"secret"`
+	// AllowPrivate lets URL point to private, loopback or link-local addresses.
+	AllowPrivate bool `koanf:"allow_private"`
+	// Subject is a NATS subject under which events are published, followed by "." and their type.
+	Subject string `koanf:"subject"`
+	// Events are the types that it wants; empty: all.
+	Events []string `koanf:"events"`
+	// Tenants restricts it to some tenants; empty: all.
+	Tenants []string `koanf:"tenants"`
+	// Timeout of one delivery, Retries how often a failed one is repeated with growing pauses before the event is given up.
+	Timeout time.Duration `koanf:"timeout"`
+	Retries int           `koanf:"retries"`
+}
+
+// WithDefaults fills what the operator left out.
+func (h Hook) WithDefaults() Hook {
+	h.Timeout = cmp.Or(h.Timeout, 5*time.Second)
+	h.Retries = cmp.Or(h.Retries, 5)
+	return h
 }
 
 // Profile is an agent: model, prompt, tools and how its sessions behave.
@@ -48,8 +80,10 @@ type Profile struct {
 	Prompt   string `koanf:"prompt"`
 	// Tools lists what the agent may call; ["*"] is everything, [] nothing.
 	Tools []string `koanf:"tools"`
-	// BusyPolicy says what a message does to a running turn: queue.
-	BusyPolicy string         `koanf:"busy_policy"`
+	// BusyPolicy says what a message does to a busy conversation: queue (the default), collect, latest, steer, interrupt or
+	// reject.
+	BusyPolicy event.Policy   `koanf:"busy_policy"`
+	Collect    CollectOptions `koanf:"collect"`
 	Session    SessionOptions `koanf:"session"`
 	// Pool is the worker class.
 	Pool string `koanf:"pool"`
@@ -64,8 +98,17 @@ type SessionOptions struct {
 	ThreadSessionsPerUser bool  `koanf:"thread_sessions_per_user"`
 }
 
-// Limits of one run.
+// CollectOptions are the quiet window of the policy collect.
+type CollectOptions struct {
+	// Quiet is how long nothing may come before the turn begins, Max the longest time since the first message.
+	Quiet time.Duration `koanf:"quiet"`
+	Max   time.Duration `koanf:"max"`
+}
+
+// Limits of one run, and of what may wait for one.
 type Limits struct {
+	// Pending is how many messages of a conversation may wait; more are refused.
+	Pending int `koanf:"pending"`
 	// Steps is the number of model calls, after which one more sums up without tools.
 	Steps int `koanf:"steps"`
 	// Wall is the longest time of a run.
@@ -89,11 +132,13 @@ type Provider struct {
 // Channel is one account of a platform, answered by one profile.
 type Channel struct {
 	// Platform is webhook or telegram; the section of that name below says the rest.
-	Platform string   `koanf:"platform"`
-	Tenant   string   `koanf:"tenant"`
-	Profile  string   `koanf:"profile"`
-	Webhook  Webhook  `koanf:"webhook"`
-	Telegram Telegram `koanf:"telegram"`
+	Platform string `koanf:"platform"`
+	Tenant   string `koanf:"tenant"`
+	Profile  string `koanf:"profile"`
+	// BusyPolicy overrides the profile's.
+	BusyPolicy event.Policy `koanf:"busy_policy"`
+	Webhook    Webhook      `koanf:"webhook"`
+	Telegram   Telegram     `koanf:"telegram"`
 }
 
 // Telegram is a bot.
@@ -152,6 +197,8 @@ type Webhook struct {
 	UserPointer         string `koanf:"user_pointer"`
 	// IDPointer names the event id; default: the webhook-id header, then Idempotency-Key, then a hash of the body.
 	IDPointer string `koanf:"id_pointer"`
+	// PolicyPointer names the busy policy of the message; what is there must be one.
+	PolicyPointer string `koanf:"policy_pointer"`
 }
 
 // API is the HTTP API for programs and people.
@@ -248,6 +295,10 @@ type Engine struct {
 	InboxRetention time.Duration `koanf:"inbox_retention"`
 	// MaxBodyBytes bounds a request body at the doors.
 	MaxBodyBytes int64 `koanf:"max_body_bytes"`
+	// StallLimit is how many workers in a row one tool call may cost before its run is given up, AttemptLimit how many a
+	// run may cost.
+	StallLimit   int `koanf:"stall_limit"`
+	AttemptLimit int `koanf:"attempt_limit"`
 }
 
 // Telemetry goes to an OpenTelemetry collector.
@@ -289,7 +340,7 @@ func Default() Config {
 			Addr: "127.0.0.1:8082", Workspaces: "workspaces", Timeout: 30 * time.Second, OutputBytes: 64 << 10,
 		},
 		Egress:    Egress{SendTimeout: 15 * time.Second},
-		Engine:    Engine{InboxRetention: 30 * 24 * time.Hour, MaxBodyBytes: 1 << 20},
+		Engine:    Engine{InboxRetention: 30 * 24 * time.Hour, MaxBodyBytes: 20 << 20, StallLimit: 3, AttemptLimit: 10},
 		AdminAddr: "127.0.0.1:9090",
 		Telemetry: Telemetry{SampleRatio: 1, LogFormat: "json", LogLevel: "info"},
 	}
@@ -300,12 +351,16 @@ const (
 	DefaultSteps   = 50
 	DefaultWall    = 30 * time.Minute
 	DefaultHistory = 100
+	DefaultPending = 200
+
+	DefaultCollectQuiet = 3 * time.Second
+	DefaultCollectMax   = 30 * time.Second
 )
 
 // WithDefaults fills what the operator left out.
 func (p Profile) WithDefaults() Profile {
 	if p.BusyPolicy == "" {
-		p.BusyPolicy = "queue"
+		p.BusyPolicy = event.PolicyQueue
 	}
 	if p.Pool == "" {
 		p.Pool = DefaultPool
@@ -319,6 +374,9 @@ func (p Profile) WithDefaults() Profile {
 	if p.Limits.History == 0 {
 		p.Limits.History = DefaultHistory
 	}
+	p.Limits.Pending = cmp.Or(p.Limits.Pending, DefaultPending)
+	p.Collect.Quiet = cmp.Or(p.Collect.Quiet, DefaultCollectQuiet)
+	p.Collect.Max = cmp.Or(p.Collect.Max, DefaultCollectMax)
 	return p
 }
 

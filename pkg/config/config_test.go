@@ -106,7 +106,7 @@ worker: {grace: 5s}
 	require.EqualError(t, cfg.Validate(), `providers.o.base_url: scheme "ftp" is not one of http, https
 providers.p.kind: "telepathy" is neither demo nor openai
 profiles.a.provider: "nope" is not in providers
-profiles.a.busy_policy: "shout" is not known, queue is
+profiles.a.busy_policy: "shout" is none of queue, collect, latest, steer, interrupt, reject
 profiles.a.limits.steps: 2000 is not between 1 and 1000
 profiles.b.model: provider "o" has no model of its own, name one
 channels.one.webhook.unsigned: is only allowed while ingress.addr :81 is a loopback address
@@ -171,4 +171,31 @@ channels.bad.telegram.allow_users[0]: "@ann" is neither a numeric id nor *`)
 
 	cfg.Channels = map[string]config.Channel{"hook": {Platform: "telegram", Telegram: config.Telegram{Token: token, Mode: "webhook"}}}
 	require.EqualError(t, cfg.Validate(), "channels.hook.telegram.webhook_secret: is needed with mode webhook")
+}
+
+func TestValidate_BusyPoliciesHooksAndLimits(t *testing.T) {
+	t.Parallel()
+	cfg, err := load(t, `
+tenants: {default: {max_running: -1}}
+profiles: {default: {provider: demo, busy_policy: collect, collect: {quiet: 1m, max: 10s}, limits: {pending: 20000}}}
+channels: {one: {platform: webhook, busy_policy: loud, webhook: {secrets: ['env:X']}}}
+hooks:
+  both: {url: 'https://h', secret: 'env:X', subject: events}
+  bare: {url: 'https://h'}
+  own: {subject: evt.mine}
+  typo: {subject: audit.hermes, events: [run_began], tenants: [nobody]}
+  fine: {subject: audit.hermes, events: [run_started], tenants: [default]}
+engine: {stall_limit: 4, attempt_limit: 3}
+`)
+	require.NoError(t, err)
+	require.EqualError(t, cfg.Validate(), `tenants.default.max_running: -1 is negative
+profiles.default.collect: quiet 1m0s and max 10s: 0 <= quiet <= max is needed
+profiles.default.limits.pending: 20000 is not between 1 and 10000
+channels.one.busy_policy: "loud" is none of queue, collect, latest, steer, interrupt, reject
+engine.stall_limit: 4 and attempt_limit 3: 1 <= stall_limit <= attempt_limit is needed
+hooks.bare.secret: is needed: requests are signed with it
+hooks.both: either url or subject is needed
+hooks.own.subject: "evt" belongs to the engine
+hooks.typo.events[0]: "run_began" is not a type of event
+hooks.typo.tenants[0]: "nobody" is not in tenants`)
 }

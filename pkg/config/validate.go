@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/session"
 )
@@ -37,6 +39,7 @@ func (c Config) Validate() error {
 	c.validateServers(&p)
 	c.validateWorker(&p)
 	c.validateEngine(&p)
+	c.validateHooks(&p)
 	return errors.Join(p...)
 }
 
@@ -60,6 +63,9 @@ func (c Config) CheckSecrets() error {
 	for _, name := range sortedKeys(c.API.Keys) {
 		checkSecret(&p, "api.keys."+name+".secret", c.API.Keys[name].Secret)
 	}
+	for _, name := range sortedKeys(c.Hooks) {
+		checkSecret(&p, "hooks."+name+".secret", c.Hooks[name].Secret)
+	}
 	checkSecret(&p, "redis.password", c.Redis.Password)
 	checkSecret(&p, "postgres.password", c.Postgres.Password)
 	return errors.Join(p...)
@@ -72,6 +78,9 @@ func (c Config) validateTenants(p *problems) {
 	for _, name := range sortedKeys(c.Tenants) {
 		if err := bus.CheckToken("tenants", name); err != nil {
 			*p = append(*p, err)
+		}
+		if n := c.Tenants[name].MaxRunning; n < 0 {
+			p.add("tenants."+name+".max_running", "%d is negative", n)
 		}
 	}
 }
@@ -107,8 +116,11 @@ func (c Config) validateProfiles(p *problems) {
 		case provider.Kind == "openai" && v.Model == "" && provider.Model == "":
 			p.add(key+".model", "provider %q has no model of its own, name one", v.Provider)
 		}
-		if v.BusyPolicy != "queue" {
-			p.add(key+".busy_policy", "%q is not known, queue is", v.BusyPolicy)
+		if err := event.CheckPolicy(key+".busy_policy", v.BusyPolicy); err != nil {
+			*p = append(*p, err)
+		}
+		if v.Collect.Quiet < 0 || v.Collect.Max < v.Collect.Quiet {
+			p.add(key+".collect", "quiet %s and max %s: 0 <= quiet <= max is needed", v.Collect.Quiet, v.Collect.Max)
 		}
 		if err := bus.CheckToken(key+".pool", v.Pool); err != nil {
 			*p = append(*p, err)
@@ -120,6 +132,9 @@ func (c Config) validateProfiles(p *problems) {
 func checkLimits(p *problems, key string, l Limits) {
 	if l.Steps < 1 || l.Steps > 1000 {
 		p.add(key+".steps", "%d is not between 1 and 1000", l.Steps)
+	}
+	if l.Pending < 1 || l.Pending > 10_000 {
+		p.add(key+".pending", "%d is not between 1 and 10000", l.Pending)
 	}
 	if l.Wall <= 0 {
 		p.add(key+".wall", "%s is not positive", l.Wall)
@@ -234,6 +249,56 @@ func (c Config) validateEngine(p *problems) {
 	}
 	if c.Engine.MaxBodyBytes < 1024 || c.Engine.MaxBodyBytes > 20<<20 {
 		p.add("engine.max_body_bytes", "%d is not between 1024 and %d", c.Engine.MaxBodyBytes, 20<<20)
+	}
+	if c.Engine.StallLimit < 1 || c.Engine.AttemptLimit < c.Engine.StallLimit {
+		p.add("engine.stall_limit", "%d and attempt_limit %d: 1 <= stall_limit <= attempt_limit is needed",
+			c.Engine.StallLimit, c.Engine.AttemptLimit)
+	}
+}
+
+func (c Config) validateHooks(p *problems) {
+	for _, name := range sortedKeys(c.Hooks) {
+		key, h := "hooks."+name, c.Hooks[name].WithDefaults()
+		if err := bus.CheckToken("hooks", name); err != nil {
+			*p = append(*p, err)
+		}
+		switch {
+		case (h.URL == "") == (h.Subject == ""):
+			p.add(key, "either url or subject is needed")
+		case h.URL != "":
+			checkURL(p, key+".url", h.URL, "http", "https")
+			if !h.Secret.Set() {
+				p.add(key+".secret", "is needed: requests are signed with it")
+			}
+		default:
+			checkSubject(p, key+".subject", h.Subject)
+		}
+		if h.Timeout <= 0 || h.Retries < 0 {
+			p.add(key, "timeout %s and retries %d must not be negative", h.Timeout, h.Retries)
+		}
+		for i, t := range h.Events {
+			if !slices.Contains(event.Types(), event.Type(t)) {
+				p.add(fmt.Sprintf("%s.events[%d]", key, i), "%q is not a type of event", t)
+			}
+		}
+		for i, t := range h.Tenants {
+			if !has(c.Tenants, t) {
+				p.add(fmt.Sprintf("%s.tenants[%d]", key, i), "%q is not in tenants", t)
+			}
+		}
+	}
+}
+
+// checkSubject refuses wildcards, and the subjects of the engine itself.
+func checkSubject(p *problems, key, subject string) {
+	for i, token := range strings.Split(subject, ".") {
+		if err := bus.CheckToken(key, strings.ToLower(token)); err != nil {
+			*p = append(*p, err)
+			return
+		}
+		if i == 0 && slices.Contains([]string{"ing", "run", "out", "evt", "dlq", "ctl", "dlt", "snap", "prev"}, token) {
+			p.add(key, "%q belongs to the engine", token)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/event"
 )
 
 // The platforms whose channels can be configured; each is a package below pkg/channel.
@@ -24,6 +25,9 @@ func (c Config) validateChannels(p *problems) {
 			*p = append(*p, err)
 		}
 		c.checkOwner(p, key, v.Tenant, v.Profile)
+		if err := event.CheckPolicy(key+".busy_policy", v.BusyPolicy); err != nil {
+			*p = append(*p, err)
+		}
 		switch v.Platform {
 		case platformWebhook:
 			c.checkWebhook(p, key+".webhook", v.Webhook)

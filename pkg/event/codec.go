@@ -75,7 +75,7 @@ func toProto(m *Message) *eventv1.MessageEvent {
 		Text: m.Text, PlatformMessageId: m.PlatformMessageID, EditVersion: m.EditVersion,
 		Group: m.Group, ItemUids: m.ItemUIDs,
 		SentAt: timeToProto(m.SentAt), ReceivedAt: timeToProto(m.ReceivedAt),
-		BusyPolicy: m.BusyPolicy, Fingerprint: m.Fingerprint, CallId: m.CallID, BlobRef: m.BlobRef,
+		BusyPolicy: string(m.BusyPolicy), Fingerprint: m.Fingerprint, CallId: m.CallID, BlobRef: m.BlobRef,
 		Refusal: string(m.Refusal),
 	}
 	for _, t := range m.History {
@@ -103,7 +103,7 @@ func fromProto(p *eventv1.MessageEvent) *Message {
 		Text: p.GetText(), PlatformMessageID: p.GetPlatformMessageId(), EditVersion: p.GetEditVersion(),
 		Group: p.GetGroup(), ItemUIDs: p.GetItemUids(),
 		SentAt: timeFromProto(p.GetSentAt()), ReceivedAt: timeFromProto(p.GetReceivedAt()),
-		BusyPolicy: p.GetBusyPolicy(), Fingerprint: p.GetFingerprint(), CallID: p.GetCallId(), BlobRef: p.GetBlobRef(),
+		BusyPolicy: Policy(p.GetBusyPolicy()), Fingerprint: p.GetFingerprint(), CallID: p.GetCallId(), BlobRef: p.GetBlobRef(),
 		Refusal: Refusal(p.GetRefusal()),
 	}
 	for _, t := range p.GetHistory() {

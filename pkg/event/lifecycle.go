@@ -33,6 +33,15 @@ const (
 	SessionReset   Type = "session_reset"
 )
 
+// Types returns all of them, in that order.
+func Types() []Type {
+	return []Type{
+		MessageReceived, MessagePending, MessageMerged, MessageIgnored, ProcessingStarted, RunStarted, StateChanged, LLMStarted,
+		LLMFinished, ToolStarted, ToolProgress, ToolFinished, ApprovalRequested, ApprovalResolved, RunFinished, ResponseSent,
+		ProcessingCompleted, RunInterrupted, RunTakenOver, RunHandedOver, RunDead, DeliveryFailed, SessionReset,
+	}
+}
+
 // Lifecycle is one observable step. It carries ids, times, sizes and outcomes, never message text.
 type Lifecycle struct {
 	Type   Type

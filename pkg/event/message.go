@@ -31,7 +31,7 @@ const (
 // Limits of one message. The encoded message has to stay under MaxEncodedBytes; larger bodies belong in the object
 // store.
 const (
-	MaxTextBytes    = 128 << 10
+	MaxTextBytes    = 20 << 20
 	MaxAttachments  = 32
 	MaxEncodedBytes = 256 << 10
 )
@@ -61,13 +61,15 @@ type Message struct {
 	// SentAt is the platform's time (zero if it gives none), ReceivedAt ours.
 	SentAt     time.Time `json:"sent_at,omitzero"`
 	ReceivedAt time.Time `json:"received_at"`
-	// BusyPolicy overrides the profile's policy for this message.
-	BusyPolicy string `json:"busy_policy,omitempty"`
+	// BusyPolicy overrides the profile's policy for this message; admission stores the one that counts.
+	BusyPolicy Policy `json:"busy_policy,omitempty"`
 	// Fingerprint is the SHA-256 of the request body where the client chose the message id: the same id with another
 	// body is a conflict.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// CallID is the call or question that an action answers.
-	CallID  string `json:"call_id,omitempty"`
+	CallID string `json:"call_id,omitempty"`
+	// BlobRef names the object that holds the whole message where it is too large for the bus: text, quote, attachments and
+	// history are only there, see [Message.Detach].
 	BlobRef string `json:"blob_ref,omitempty"`
 	// Refusal is why the door refuses the message: it reaches no run, and its sender is told. Empty: it is not refused.
 	Refusal Refusal `json:"refusal,omitempty"`
@@ -144,6 +146,30 @@ type Command struct {
 	Args string `json:"args,omitempty"`
 }
 
+// Detached returns the message as it goes over the bus while the whole of it, encoded, is the object ref.
+func (m *Message) Detached(ref string) *Message {
+	slim := *m
+	slim.BlobRef, slim.Text, slim.Quote, slim.Attachments, slim.History = ref, "", nil, nil, nil
+	return &slim
+}
+
+// Attach gives a detached message back what is only in its object: data is what the object holds. What admission has
+// changed of the message since stays as it is, and so does a text that it has been given.
+func (m *Message) Attach(data []byte) error {
+	whole, err := Decode(data)
+	if err != nil {
+		return fmt.Errorf("object %s: %w", m.BlobRef, err)
+	}
+	if whole.UID != m.UID {
+		return fmt.Errorf("object %s: belongs to message %s", m.BlobRef, whole.UID)
+	}
+	m.Quote, m.Attachments, m.History, m.BlobRef = whole.Quote, whole.Attachments, whole.History, ""
+	if m.Text == "" { // else an edit, or the text behind a command
+		m.Text = whole.Text
+	}
+	return nil
+}
+
 // UID returns the identity of a platform message: 32 hex digits. It contains tenant, platform, account and chat,
 // because the stream's duplicate window spans all subjects.
 func UID(tenant string, src session.Source, platformMessageID string, kind Kind, editVersion string) string {
@@ -175,7 +201,7 @@ func (m *Message) Validate() error {
 	if m.SKey != "" && m.SKey != session.SKey(m.Tenant, m.SessionKey) {
 		errs = append(errs, errors.New("skey: does not belong to tenant and session_key"))
 	}
-	errs = append(errs, ValidateText("text", m.Text))
+	errs = append(errs, ValidateText("text", m.Text), CheckPolicy("busy_policy", m.BusyPolicy))
 	if len(m.Attachments) > MaxAttachments {
 		errs = append(errs, fmt.Errorf("attachments: %d, at most %d are allowed", len(m.Attachments), MaxAttachments))
 	}

@@ -27,6 +27,8 @@ const (
 	emitterBuffer = 8192
 	emitterBatch  = 256
 	publishWait   = 5 * time.Second
+	// linger lets the events of a few steps go together: nobody waits for them.
+	linger = 5 * time.Millisecond
 )
 
 // NewEmitter returns an emitter that publishes to EVT once it is started.
@@ -62,6 +64,7 @@ func (e *Emitter) run(ctx context.Context) {
 	for {
 		select {
 		case ev := <-e.queue:
+			daemon.Sleep(ctx, linger)
 			e.publish(ctx, e.collect(ev))
 		case <-ctx.Done():
 			e.drain(context.WithoutCancel(ctx)) // what was emitted before the stop is still published
@@ -81,7 +84,7 @@ func (e *Emitter) drain(ctx context.Context) {
 	}
 }
 
-// collect takes what queued up during the last round trip, without waiting.
+// collect takes what queued up, without waiting.
 func (e *Emitter) collect(first event.Lifecycle) []event.Lifecycle {
 	batch := []event.Lifecycle{first}
 	for len(batch) < emitterBatch {
@@ -107,6 +110,7 @@ func (e *Emitter) publish(ctx context.Context, batch []event.Lifecycle) {
 			Subject: bus.EventSubject(batch[i].SKey, string(batch[i].Type)),
 			ID:      messageID(&batch[i]),
 			Data:    data,
+			Lazy:    true, // they all go to EVT: its answer to the last one is enough
 		})
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishWait)

@@ -63,6 +63,7 @@ func TestEmitter_PublishesInOrderUntilStopped(t *testing.T) {
 	require.Equal(t, bus.EventSubject("s", "run_started"), rec.msgs[1].Subject)
 	got, err := event.DecodeLifecycle(rec.msgs[0].Data)
 	require.NoError(t, err)
+	require.True(t, rec.msgs[0].Lazy, "one answer is enough for all")
 	require.Equal(t, "m", got.MsgUID)
 	require.False(t, got.At.IsZero())
 	require.Zero(t, e.Dropped())

@@ -28,5 +28,9 @@ func Current(ctx context.Context, r Reader, s store.Session) (Taking, []store.In
 			return Taking{}, nil, fmt.Errorf("read messages of the run: %w", err)
 		}
 	}
-	return Take(rows, s.DoneSeq, s.RunID, stored), rows, nil
+	take := Take
+	if s.RunID != uuid.Nil && s.StopRun == s.RunID {
+		take = TakeStopped
+	}
+	return take(rows, s.DoneSeq, s.RunID, stored), rows, nil
 }

@@ -3,6 +3,7 @@ package inbox
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hermes-runtime/hermes/pkg/event"
@@ -64,4 +65,10 @@ func DroppedText(n int) string {
 		return "1 waiting message was dropped."
 	}
 	return fmt.Sprintf("%d waiting messages were dropped.", n)
+}
+
+// AsksForStop reports whether somebody asked for a stop in so many words, who waits for its confirmation. An interruption
+// is no such row: what interrupts is answered instead.
+func AsksForStop(rows []store.InboxRow) bool {
+	return slices.ContainsFunc(rows, func(r store.InboxRow) bool { return r.Kind == store.KindStop })
 }

@@ -82,8 +82,8 @@ func TestTake_QueuePolicy(t *testing.T) {
 		"groups begin with their oldest row": {
 			rows: "user user:a user:a", prompt: []int64{11}, to: 11, waiting: []int64{12, 13},
 		},
-		"timers, steers and approvals are covered": {
-			rows: "timer steer approval user", prompt: []int64{14}, to: 14,
+		"timers and approvals are covered, a steer that was left over is not": {
+			rows: "timer steer approval user", prompt: []int64{12}, to: 12, waiting: []int64{14},
 		},
 		"nothing to answer covers everything": {rows: "command stop", to: 12},
 		"nothing at all":                      {to: 10},

@@ -71,9 +71,36 @@ type AdmitMessage struct {
 	// nothing more, and the conversation SessionID begins. A paused session stays paused. Rows that wait without a run
 	// are covered by a cancelled run RunID. WantsRun, Wakes, Steer, Stop and NoticeIfIdle do not count beside it.
 	Reset bool
+	// Resume, beside Reset: SessionID is not a fresh conversation but this one, which the session takes up again, or which
+	// is forked from one of another session.
+	Resume *Resumption
+	// RejectIfBusy stores the message as KindRefused, without a run, unless the session is idle in this very statement. Its
+	// Notice is written only then.
+	RejectIfBusy bool
+	// Interrupt stops the current run if it is running or waits for an answer. The stop is not confirmed: the message goes on
+	// in its place.
+	Interrupt bool
+	// Collect, if not nil, waits in an idle session until nothing has come for a while, instead of beginning a run; while the
+	// session collects, it moves the end of the wait on. Beside it WantsRun has to be set.
+	Collect *Collect
+	// EndsCollect ends such a wait at once: what was collected becomes a run.
+	EndsCollect bool
 	// Edit, if not nil, replaces the body of an earlier row that no run has been finished with; the message itself gets
 	// no row and no number.
 	Edit *InboxEdit
+}
+
+// Resumption says where a conversation that is taken up comes from. Without a Parent it must be one of the same session
+// (ErrRejected otherwise).
+type Resumption struct {
+	// Parent is the conversation that is forked, ParentUpto the RunGen of its last run that belongs to the fork.
+	Parent     uuid.UUID
+	ParentUpto int64
+}
+
+// Collect is a quiet window: it ends Quiet after the last message, and Max after the first one at the latest.
+type Collect struct {
+	Quiet, Max time.Duration
 }
 
 // InboxEdit is the new body of the row Seq.
@@ -85,7 +112,7 @@ type InboxEdit struct {
 // Plain reports whether the message can go into the set-based form: it wants a run and does nothing else.
 func (m *AdmitMessage) Plain() bool {
 	return m.Kind == KindUser && m.WantsRun && !m.Wakes && !m.Steer && !m.Stop && m.Notice == nil && m.Group == "" &&
-		len(m.Items) == 0 && !m.Reset && m.Edit == nil
+		len(m.Items) == 0 && !m.Reset && m.Edit == nil && !m.RejectIfBusy && !m.Interrupt && m.Collect == nil && !m.EndsCollect
 }
 
 // Admission is one T1: offsets and rows in one transaction.
@@ -111,8 +138,12 @@ type Admitted struct {
 	// Duplicate: the message was admitted before; nothing else is set.
 	Duplicate bool
 	Seq       int64
-	Gen       int64
-	State     SessionState
+	// Kind is that of the row: KindRefused where RejectIfBusy met a busy session.
+	Kind InboxKind
+	// DoneSeq is the newest row that a finished run covers: at most Seq-DoneSeq messages wait.
+	DoneSeq int64
+	Gen     int64
+	State   SessionState
 	// RunID is the session's current run, Created says that this message made it.
 	RunID   uuid.UUID
 	Created bool

@@ -57,8 +57,10 @@ type DeliveryClaim struct {
 
 // Delivery is a row that this sender may send now.
 type Delivery struct {
-	SKey     string
-	OutSeq   int64
+	SKey   string
+	OutSeq int64
+	// Tenant is that of the session.
+	Tenant   string
 	DKey     string
 	RunID    uuid.UUID
 	Platform string
@@ -92,6 +94,10 @@ type Mark struct {
 	OutSeq      int64
 	State       OutState
 	PlatformIDs json.RawMessage
+	// Reason goes into the dead letter that an OutDead row gets in the same statement: kind DeadKindDelivery, ref
+	// "<skey>/<out_seq>". The letter's ID must be set where the state is OutDead.
+	Reason   string
+	LetterID uuid.UUID
 }
 
 // Marked is a session whose settled position moved.

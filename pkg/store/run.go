@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -68,6 +69,8 @@ type Checkpoint struct {
 	ToolCalls []ToolCall
 	// Taken are the inbox rows that this run takes out of their place.
 	Taken []int64
+	// Replies are delivered while the run goes on. Each needs a DKey of its own: a repetition writes none twice.
+	Replies []NewReply
 }
 
 // Signals is the durable view of stop and steer that a checkpoint returns.
@@ -79,7 +82,9 @@ type Signals struct {
 // CheckpointResult answers the Checkpoint of the same index. Err is nil or ErrFenced.
 type CheckpointResult struct {
 	Signals
-	Err error
+	// FirstOut is the out_seq of the first reply, 0 if none was written by this call.
+	FirstOut int64
+	Err      error
 }
 
 // HandoverResult answers the Checkpoint of the same index. Err is nil or ErrFenced.
@@ -87,6 +92,24 @@ type HandoverResult struct {
 	// Gen is that of the queued run.
 	Gen int64
 	Err error
+}
+
+// Suspension is T7: a checkpoint, with the question among its Replies, that frees the slot until an answer or WakeAt comes.
+type Suspension struct {
+	Checkpoint
+	// Seen is the newest inbox row that this worker has read and handled: a newer one that wakes queues the run at once.
+	Seen   int64
+	Kind   WaitKind
+	WakeAt time.Time
+}
+
+// SuspendResult answers the Suspension of the same index. Err is nil or ErrFenced.
+type SuspendResult struct {
+	// Gen is the next generation. State is Waiting, or Queued if what the run waits for is there already.
+	Gen      int64
+	State    SessionState
+	FirstOut int64
+	Err      error
 }
 
 // QueuedStop is the cancelled form for a stopped run that nobody has claimed: no slot is needed to end it.
@@ -167,6 +190,8 @@ type Runs interface {
 	// Handover is T5: a checkpoint that gives the run back. It is queued under the next generation, for another worker;
 	// attempts are not counted. Durable on return. Repeating one that was committed is ErrFenced.
 	Handover(ctx context.Context, cps []Checkpoint) ([]HandoverResult, error)
+	// Suspend is T7, durable on return. Repeating one that was committed is ErrFenced.
+	Suspend(ctx context.Context, ss []Suspension) ([]SuspendResult, error)
 	// StopQueued ends a run that is queued and stopped, durable on return. Outcome FinishFenced: a worker has claimed it
 	// meanwhile and ends it itself, or an earlier try was committed.
 	StopQueued(ctx context.Context, s QueuedStop) (FinishResult, error)

@@ -67,9 +67,24 @@ type Session struct {
 	// OutSeq is the newest outbox row, OutSent the newest that is settled.
 	OutSeq, OutSent int64
 	Attempt, Stall  int
+	StallKey        string
 	QueuedAt        time.Time
 	TouchedAt       time.Time
+	// WaitKind says what a waiting session waits for, WakeAt until when; both are of no meaning in other states.
+	WaitKind WaitKind
+	WakeAt   time.Time
 }
+
+// WaitKind says what a waiting session waits for.
+type WaitKind string
+
+// WaitCollect has no run: messages are collected until nothing more comes.
+const (
+	WaitApproval WaitKind = "approval"
+	WaitQuestion WaitKind = "question"
+	WaitTimer    WaitKind = "timer"
+	WaitCollect  WaitKind = "collect"
+)
 
 // Run is a runs row.
 type Run struct {
@@ -89,6 +104,10 @@ type Run struct {
 	StartedAt         time.Time
 	EndedAt           time.Time
 }
+
+// RoleSuperseded is the role of a message that a newer one has replaced before it was answered: it is in the history, and
+// never in a prompt.
+const RoleSuperseded = "superseded"
 
 // Message is a row of history. Content is opaque to the store.
 type Message struct {
@@ -140,6 +159,27 @@ type Reader interface {
 	FindInbox(ctx context.Context, skey, uid string) (InboxRow, error)
 	// KnownItems returns those of the uids that an admitted message was joined from, or that were admitted by themselves.
 	KnownItems(ctx context.Context, skey string, uids []string) ([]string, error)
+	// Conversations returns the newest conversations of a session, newest first.
+	Conversations(ctx context.Context, skey string, limit int) ([]Conversation, error)
+	// Conversation returns one by its id.
+	Conversation(ctx context.Context, id uuid.UUID) (Conversation, error)
+}
+
+// Conversation is a durable history that a session points at, or has pointed at.
+type Conversation struct {
+	ID   uuid.UUID
+	SKey string
+	// Tenant is that of the session.
+	Tenant string
+	// Parent and ParentUpto are set for a fork, see Resumption.
+	Parent     uuid.UUID
+	ParentUpto int64
+	// LastRunGen is the RunGen of its newest finished run, 0 if there is none; Runs counts the finished ones.
+	LastRunGen int64
+	Runs       int
+	StartedAt  time.Time
+	// EndedAt is zero while it is the current one.
+	EndedAt time.Time
 }
 
 // Submission is an admitted message and what answers it.
@@ -150,6 +190,8 @@ type Submission struct {
 	// Run covers the message; its ID is uuid.Nil while the message waits for its turn. A run that is not final counts
 	// only once its worker has stored that it takes the message, so that a waiting message never shows another's run.
 	Run Run
+	// Superseded: the run covers the message without answering it, because a newer one has replaced it.
+	Superseded bool
 	// Notice holds the parts of the notice that admission answered with, if any.
 	Notice json.RawMessage
 }
@@ -161,8 +203,11 @@ type Store interface {
 	Transcript
 	Outbox
 	Sweep
+	Recovery
+	Timers
 	Reader
 	Aliases
+	Operator
 	// Ready reports whether the store answers now.
 	Ready(ctx context.Context) error
 	Close()

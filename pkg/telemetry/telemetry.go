@@ -90,10 +90,8 @@ func newLogger(cfg config.Telemetry, opt Options) (*slog.Logger, error) {
 }
 
 func (t *Telemetry) startTraces(ctx context.Context, cfg config.Telemetry, opt Options, res *resource.Resource) error {
-	options := []sdktrace.TracerProviderOption{
-		sdktrace.WithResource(res),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SampleRatio))),
-	}
+	sampler := sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SampleRatio))
+	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
 	switch {
 	case opt.SpanProcessor != nil:
 		options = append(options, sdktrace.WithSpanProcessor(opt.SpanProcessor))
@@ -107,7 +105,10 @@ func (t *Telemetry) startTraces(ctx context.Context, cfg config.Telemetry, opt O
 			return fmt.Errorf("telemetry.otlp_endpoint %s: %w", cfg.OTLPEndpoint, err)
 		}
 		options = append(options, sdktrace.WithBatcher(exporter))
+	default: // nobody collects spans: their ids are passed on, and nothing is recorded
+		sampler = sdktrace.NeverSample()
 	}
+	options = append(options, sdktrace.WithSampler(sampler))
 	provider := sdktrace.NewTracerProvider(options...)
 	t.Traces = provider
 	t.shutdown = append(t.shutdown, provider.Shutdown)

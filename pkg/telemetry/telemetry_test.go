@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http/httptest"
 	"testing"
 
@@ -55,6 +56,21 @@ func TestMessagingSpans_LinkPublisherAndConsumerThroughHeaders(t *testing.T) {
 		"messaging.system": "nats", "messaging.operation.name": "publish", "messaging.operation.type": "send",
 		"messaging.destination.template": "ing.{pp}.{tenant}.{skey}",
 	}, attributes)
+}
+
+func TestSpans_WithoutACollectorOnlyPassTheirIDsOn(t *testing.T) {
+	t.Parallel()
+	tel, err := telemetry.New(t.Context(), config.Default().Telemetry, telemetry.Options{Service: "hermes-test", Logs: io.Discard})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tel.Shutdown(context.Background())) })
+	tracer := tel.Traces.Tracer("test")
+	m := bus.Msg{Subject: "ing.00.t.s"}
+	_, publish := telemetry.StartPublish(t.Context(), tracer, telemetry.TemplateIngest, &m)
+	_, process := telemetry.StartProcess(context.Background(), tracer, telemetry.TemplateIngest, m)
+	require.False(t, publish.IsRecording())
+	require.False(t, process.IsRecording())
+	require.True(t, publish.SpanContext().IsValid())
+	require.Equal(t, publish.SpanContext().TraceID(), process.SpanContext().TraceID())
 }
 
 func TestLogs_CarryTheTrace(t *testing.T) {

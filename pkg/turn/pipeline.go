@@ -84,7 +84,8 @@ func New(cfg Config, deps Deps) (*Pipeline, error) {
 // Run takes a turn through all states. The turn is committed if the error is nil, whatever its outcome. It is not
 // committed, and nothing more may be written for this attempt, if the error is agent.ErrFenced, a cause of ctx other
 // than agent.ErrStopped and context.DeadlineExceeded (the wall time of the run), or an error of the journal or the
-// committer. With agent.ErrHandover the run goes on elsewhere, and the Result of the turn is what it has done so far.
+// committer. With agent.ErrHandover the run goes on elsewhere, with agent.ErrSuspended when there is an answer, and the
+// Result of the turn is what it has done so far.
 func (p *Pipeline) Run(ctx context.Context, in Input, h Handlers) (*Turn, error) {
 	t := &Turn{Input: in, Outcome: Done}
 	s := &stages{Pipeline: p, Handlers: h, turn: t}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/intent"
+	"github.com/hermes-runtime/hermes/pkg/llm"
 )
 
 // Bounds, in characters, of what the runtime writes into a prompt beside the text of the message.
@@ -16,9 +18,31 @@ const (
 	maxCaptionRunes = 4096
 )
 
+// Prompt is the message as the model reads it. It is not ok if there is neither text nor attachment.
+func (m Message) Prompt() (prompt agent.Prompt, ok bool) {
+	prompt, _, ok = m.prompt()
+	return prompt, ok
+}
+
+// prompt returns the cleaned text beside it.
+func (m Message) prompt() (prompt agent.Prompt, text string, ok bool) {
+	m.Text = intent.Clean(m.Text)
+	if strings.TrimSpace(m.Text) == "" && len(m.Attachments) == 0 {
+		return agent.Prompt{}, "", false
+	}
+	message := llm.Message{Role: llm.User, Name: oneLine(m.Name, maxNameRunes), Text: promptText(m)}
+	return agent.Prompt{Message: message, InboxSeq: m.InboxSeq}, m.Text, true
+}
+
+// addedNote stands before a message that came while the turn was worked on.
+const addedNote = "[the user added this while you were working]"
+
 // promptText is a message as the model reads it: what it answers, what it says, what came with it.
 func promptText(m Message) string {
 	var parts []string
+	if m.Added {
+		parts = append(parts, addedNote)
+	}
 	if m.Quote != nil {
 		parts = appendText(parts, quoted(m.Quote))
 	}

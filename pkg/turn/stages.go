@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/hermes-runtime/hermes/pkg/agent"
-	"github.com/hermes-runtime/hermes/pkg/intent"
-	"github.com/hermes-runtime/hermes/pkg/llm"
 )
 
 // preprocess cleans the messages. Guards: there is text or an attachment; the text is within its limit and storable.
@@ -16,13 +12,12 @@ func (s *stages) preprocess(context.Context) error {
 	t := s.turn
 	var texts []string
 	for _, m := range t.Messages {
-		m.Text = intent.Clean(m.Text)
-		if strings.TrimSpace(m.Text) == "" && len(m.Attachments) == 0 {
+		prompt, text, ok := m.prompt()
+		if !ok {
 			continue
 		}
-		message := llm.Message{Role: llm.User, Name: oneLine(m.Name, maxNameRunes), Text: promptText(m)}
-		t.Prompt = append(t.Prompt, agent.Prompt{Message: message, InboxSeq: m.InboxSeq})
-		texts = append(texts, m.Text)
+		t.Prompt = append(t.Prompt, prompt)
+		texts = append(texts, text)
 	}
 	t.Text = strings.Join(texts, "\n")
 	switch {

@@ -41,6 +41,8 @@ type Message struct {
 	Text        string
 	Attachments []event.Attachment
 	Quote       *event.Quote
+	// Added: the user sent it while the turn was worked on. The model is told so.
+	Added bool
 }
 
 // Input is what a turn begins with.

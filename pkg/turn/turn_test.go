@@ -173,7 +173,7 @@ func TestRun_RejectsWhatIsNoTurnWithANotice(t *testing.T) {
 		reason string
 	}{
 		"nothing visible": {input("\u200b\u200b", " \n"), "neither text nor attachment"},
-		"too long":        {input(strings.Repeat("x", event.MaxTextBytes+1)), "131073 bytes, at most 131072 are allowed"},
+		"too long":        {input(strings.Repeat("x", event.MaxTextBytes+1)), fmt.Sprintf("%d bytes, at most %d are allowed", event.MaxTextBytes+1, event.MaxTextBytes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

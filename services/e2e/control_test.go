@@ -33,14 +33,32 @@ type controlled struct {
 
 	mu   sync.Mutex
 	hold map[string]chan struct{}
+	// script, if not nil, is asked before a question is answered with itself.
+	script func(req fakemodel.Request) (reply fakemodel.Reply, scripted bool)
 }
 
 func startControlled(t *testing.T, workers int) *controlled {
 	t.Helper()
+	return startDoors(t, options{workers: workers, noWorker: workers == 0})
+}
+
+// startWithPolicy starts a stack whose profile has a busy policy; options are more of the profile, as flow YAML.
+func startWithPolicy(t *testing.T, policy, more string) *controlled {
+	t.Helper()
+	profile := "busy_policy: " + policy
+	if more != "" {
+		profile += ", " + more
+	}
+	return startDoors(t, options{workers: 2, profile: profile})
+}
+
+func startDoors(t *testing.T, o options) *controlled {
+	t.Helper()
 	c := &controlled{hold: map[string]chan struct{}{}}
 	c.model = fakemodel.Start(t, c.reply)
 	bot := telegram.NewWith(t, telegram.Options{Token: telegramToken})
-	c.stack = start(t, options{routers: 3, workers: workers, noWorker: workers == 0, model: c.model.URL, telegram: bot.URL()})
+	o.routers, o.model, o.telegram = 3, c.model.URL, bot.URL()
+	c.stack = start(t, o)
 	c.doors = []door{c.webhookDoor(), c.apiDoor(), c.telegramDoor(bot)}
 	return c
 }
@@ -54,7 +72,12 @@ func (c *controlled) reply(_ int, req fakemodel.Request) fakemodel.Reply {
 		gate = make(chan struct{})
 		c.hold[question] = gate
 	}
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.script != nil {
+		if reply, scripted := c.script(req); scripted {
+			return reply
+		}
+	}
 	return fakemodel.Reply{Text: "answer " + question, Hold: gate}
 }
 

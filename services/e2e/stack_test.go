@@ -87,6 +87,10 @@ type options struct {
 	otlp string
 	// extra is appended to the configuration.
 	extra string
+	// toolHosts is what http_request may reach besides nothing.
+	toolHosts string
+	// profile is added to the profile that answers, as flow YAML.
+	profile string
 	// noWorker leaves the workers out.
 	noWorker bool
 	// telegram is a Bot API server on which the stack has a bot, by webhook or by polling.
@@ -136,7 +140,7 @@ func prepare(t *testing.T, o options) *stack {
 }
 
 const configuration = `
-profiles: {default: {provider: {{if .Model}}local{{else}}demo{{end}}, tools: ["*"]}}
+profiles: {default: {provider: {{if .Model}}local{{else}}demo{{end}}, tools: ["*"]{{if .Profile}}, {{.Profile}}{{end}}}}
 providers:
   demo: {kind: demo}
   {{if .Model}}local: {kind: openai, base_url: "{{.Model}}", model: test, api_key: "env:E2E_MODEL_KEY"}{{end}}
@@ -152,7 +156,7 @@ nats: {url: "{{.NATS}}"}
 redis: {url: "{{.Redis}}"}
 postgres: {url: "{{.Postgres}}", connections: 2}
 worker: {toolexec_addr: "{{.Tools}}", grace: 30s}
-toolexec: {addr: "{{.Tools}}", workspaces: "{{.Dir}}/workspaces"}
+toolexec: {addr: "{{.Tools}}", workspaces: "{{.Dir}}/workspaces"{{if .ToolHosts}}, allow_hosts: ["{{.ToolHosts}}"]{{end}}}
 {{if .OTLP}}telemetry: {otlp_endpoint: "{{.OTLP}}", otlp_insecure: true}{{end}}
 {{.Extra}}
 `
@@ -167,7 +171,7 @@ func (s *stack) configure(o options) {
 	require.NoError(s.t, template.Must(template.New("").Parse(configuration)).Execute(&b, map[string]string{
 		"Model": o.model, "Reply": s.receiver.URL(), "API": s.api, "Hooks": s.hooks, "NATS": s.nats.URL(), "Redis": s.redis.URL(),
 		"Postgres": s.postgres.URL(), "Tools": freeAddr(s.t), "Dir": s.dir, "OTLP": o.otlp, "Extra": o.extra,
-		"Telegram": o.telegram, "User": strconv.Itoa(telegramUser), "Webhook": hook,
+		"Telegram": o.telegram, "Profile": o.profile, "ToolHosts": o.toolHosts, "User": strconv.Itoa(telegramUser), "Webhook": hook,
 	}))
 	require.NoError(s.t, os.WriteFile(s.config, b.Bytes(), 0o600))
 }
@@ -296,11 +300,19 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// freeAddr returns a loopback address that was free a moment ago.
+// given are the addresses that freeAddr has returned: one that is not listened on yet is free for the kernel.
+var given sync.Map
+
+// freeAddr returns a loopback address that was free a moment ago, and that no other test of this process has.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
+	for {
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		addr := l.Addr().String()
+		require.NoError(t, l.Close())
+		if _, taken := given.LoadOrStore(addr, true); !taken {
+			return addr
+		}
+	}
 }

@@ -30,6 +30,8 @@ func Run(t *testing.T, newBus func(t *testing.T) bus.Bus) {
 		"WorkQueues": workTests(),
 		"Log":        logTests(),
 		"KV":         kvTests(),
+		"Objects":    objectTests(),
+		"Events":     eventTests(),
 		"Bus":        lifecycleTests(),
 	}
 	for group, tests := range groups {

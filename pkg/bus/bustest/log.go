@@ -21,8 +21,13 @@ func logTests() map[string]func(t *testing.T, b bus.Bus) {
 		"TwoReadersReadTheSame":               readTwice,
 		"EntryAtReturnsAnyMessage":            entryAt,
 		"EntryAtReportsWhatIsMissing":         entryMissing,
+		"LastEntryIsThatOfThePartition":       lastEntry,
 		"SeqSinceFindsTheFirstAtATime":        seqSince,
 		"LogInfoDescribesTheStream":           logInfo,
+		"TrimLogRemovesOnlyItsPartition":      trimLog,
+		"TrimLogKeepsTheSequences":            trimKeepsSequences,
+		"OldLogReadsAStreamByName":            oldLog,
+		"OldLogReportsAStreamThatIsGone":      oldLogGone,
 	}
 }
 
@@ -126,6 +131,17 @@ func entryMissing(t *testing.T, b bus.Bus) {
 	require.ErrorIs(t, err, bus.ErrNotFound)
 }
 
+func lastEntry(t *testing.T, b bus.Bus) {
+	publish(t, b, event(4, "x"))
+	_, err := b.LastEntry(t.Context(), 3)
+	require.ErrorIs(t, err, bus.ErrNotFound)
+	acks := publish(t, b, event(3, "a"), event(3, "b"), event(4, "y"))
+	e, err := b.LastEntry(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, "b", e.ID)
+	require.Equal(t, acks[1].Seq, e.Seq)
+}
+
 func seqSince(t *testing.T, b bus.Bus) {
 	since := func(at time.Time) uint64 {
 		seq, err := b.SeqSince(t.Context(), 3, at)
@@ -151,5 +167,66 @@ func logInfo(t *testing.T, b bus.Bus) {
 	publish(t, b, event(3, "a"), event(4, "b"))
 	after, err := b.LogInfo(t.Context(), 3)
 	require.NoError(t, err)
-	require.Equal(t, bus.LogInfo{Stream: before.Stream, Created: before.Created, FirstSeq: 1, LastSeq: 2}, after)
+	require.Positive(t, after.Bytes)
+	require.Greater(t, after.MaxBytes, after.Bytes)
+	require.Equal(t, bus.LogInfo{
+		Stream: before.Stream, Created: before.Created, FirstSeq: 1, LastSeq: 2, Bytes: after.Bytes, MaxBytes: before.MaxBytes,
+	}, after)
+}
+
+func trimLog(t *testing.T, b bus.Bus) {
+	acks := publish(t, b, event(3, "a"), event(4, "x"), event(3, "b"), event(3, "c"), event(4, "y"))
+	before, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.NoError(t, b.TrimLog(t.Context(), 3, acks[2].Seq))
+	for i, want := range []string{"", "x", "", "c", "y"} {
+		e, err := b.EntryAt(t.Context(), 3, acks[i].Seq)
+		if want == "" {
+			require.ErrorIs(t, err, bus.ErrNotFound)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, e.ID)
+	}
+	after, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.Less(t, after.Bytes, before.Bytes)
+	_, out := readLog(t, b, 1)
+	require.Equal(t, "c", receive(t, out).ID)
+}
+
+func trimKeepsSequences(t *testing.T, b bus.Bus) {
+	acks := publish(t, b, event(3, "a"), event(3, "b"))
+	require.NoError(t, b.TrimLog(t.Context(), 3, acks[1].Seq))
+	require.NoError(t, b.TrimLog(t.Context(), 3, acks[1].Seq))
+	info, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, acks[1].Seq, info.LastSeq)
+	require.Equal(t, acks[1].Seq+1, info.FirstSeq)
+	require.Equal(t, acks[1].Seq+1, publish(t, b, event(3, "c"))[0].Seq)
+}
+
+func oldLog(t *testing.T, b bus.Bus) {
+	acks := publish(t, b, event(3, "a"), event(4, "x"), event(3, "b"))
+	old, err := b.OldLog(t.Context(), 3, acks[0].Stream)
+	require.NoError(t, err)
+	now, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	info, err := old.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.Equal(t, now, info)
+	e, err := old.EntryAt(t.Context(), 3, acks[2].Seq)
+	require.NoError(t, err)
+	require.Equal(t, "b", e.ID)
+	out := make(chan bus.Entry, 16)
+	r, err := old.ReadLog(t.Context(), 3, 1, out)
+	require.NoError(t, err)
+	require.Equal(t, "a", receive(t, out).ID)
+	require.Equal(t, "b", receive(t, out).ID)
+	require.NoError(t, r.Close())
+}
+
+func oldLogGone(t *testing.T, b bus.Bus) {
+	_, err := b.OldLog(t.Context(), 3, bus.IngestStream(63, 64))
+	require.ErrorIs(t, err, bus.ErrNotFound)
 }

@@ -21,6 +21,8 @@ func publisherTests() map[string]func(t *testing.T, b bus.Bus) {
 		"SendsNothingOnceItsContextHasEnded":         publishEndsWithContext,
 		"PublishAllKeepsOrder":                       publishAllKeepsOrder,
 		"PublishAllReportsErrorsByMessage":           publishAllReportsErrors,
+		"PublishAllOfLazyMessagesKeepsOrder":         publishAllLazy,
+		"PublishAllOfLazyMessagesReportsErrors":      publishAllLazyReportsErrors,
 		"PublishAllOfNothingIsNothing":               publishAllOfNothing,
 		"PublishAllCountsARepeatedIDAsSuccess":       publishAllRepeated,
 		"PublishLeavesTheMessageOfTheCallerUnharmed": publishLeavesMessage,
@@ -115,6 +117,40 @@ func publishAllReportsErrors(t *testing.T, b bus.Bus) {
 	_, out := readLog(t, b, 1)
 	require.Equal(t, "a", receive(t, out).ID)
 	require.Equal(t, "b", receive(t, out).ID)
+}
+
+func publishAllLazy(t *testing.T, b bus.Bus) {
+	const n = 500
+	msgs := make([]bus.Msg, n)
+	for i := range msgs {
+		msgs[i] = event(3, strconv.Itoa(i))
+		msgs[i].Lazy = true
+	}
+	require.Equal(t, make([]error, n), b.PublishAll(t.Context(), msgs))
+	info, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.EqualValues(t, n, info.LastSeq, "all are stored when the last one is")
+	_, out := readLog(t, b, 1)
+	for i := range n {
+		require.Equal(t, strconv.Itoa(i), receive(t, out).ID)
+	}
+}
+
+func publishAllLazyReportsErrors(t *testing.T, b bus.Bus) {
+	large, first := event(3, "large"), event(3, "a")
+	large.Data, large.Lazy, first.Lazy = tooLarge(), true, true
+	for _, msgs := range [][]bus.Msg{{first, large, event(3, "b")}, {first, event(3, "b"), large}} {
+		for i, err := range b.PublishAll(t.Context(), msgs) {
+			if msgs[i].ID == "large" {
+				require.ErrorIs(t, err, bus.ErrTooLarge)
+				continue
+			}
+			require.NoError(t, err)
+		}
+	}
+	info, err := b.LogInfo(t.Context(), 3)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, info.LastSeq)
 }
 
 func publishAllOfNothing(t *testing.T, b bus.Bus) {

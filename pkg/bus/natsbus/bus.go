@@ -65,6 +65,8 @@ func defaultTiming() timing {
 
 // Bus implements bus.Bus. Close ends its goroutines.
 type Bus struct {
+	partitionLog
+
 	cfg    Config
 	timing timing
 	logger *slog.Logger
@@ -77,6 +79,8 @@ type Bus struct {
 	inbound   chan *nats.Msg
 	listeners sync.Map // *nats.Subscription -> chan<- bus.Msg
 	readers   readers
+	objects   objects
+	outages   outages
 
 	wg          sync.WaitGroup
 	stop        context.CancelFunc
@@ -106,6 +110,7 @@ func connect(ctx context.Context, cfg Config, logger *slog.Logger, t timing) (*B
 		reconnected: make(chan struct{}, 1),
 		closed:      make(chan struct{}),
 	}
+	b.partitionLog = partitionLog{bus: b}
 	if err := b.dial(ctx); err != nil {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}

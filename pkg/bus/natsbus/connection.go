@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,6 +79,7 @@ func (b *Bus) onDisconnect(nc *nats.Conn, err error) {
 		return
 	}
 	b.readers.fail("disconnected")
+	b.outages.note()
 	b.logger.Warn("nats disconnected", "err", err)
 }
 
@@ -93,6 +95,42 @@ func (b *Bus) onReconnect(*nats.Conn) {
 
 func (b *Bus) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	b.logger.Warn("nats error", "err", err)
+}
+
+// outages ends what waits for an answer of a connection that is lost. The zero value is ready.
+type outages struct {
+	mu sync.Mutex
+	// life ends with the connection.
+	life context.Context //nolint:containedctx // it belongs to the connection and not to a call
+	end  context.CancelFunc
+}
+
+func (o *outages) current() context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.life == nil {
+		o.life, o.end = context.WithCancel(context.Background())
+	}
+	return o.life
+}
+
+func (o *outages) note() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.life != nil {
+		o.end()
+		o.life = nil
+	}
+}
+
+// whileConnected returns a context that ends, with nats.ErrDisconnected as its cause, when the connection is lost.
+func (b *Bus) whileConnected(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(b.outages.current(), func() { cancel(nats.ErrDisconnected) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // maintain re-creates lost streams after each reconnect, until it succeeds.

@@ -73,7 +73,7 @@ func isFull(err error) bool {
 
 func isMissing(err error) bool {
 	return isOneOf(err, jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrMsgNotFound,
-		jetstream.ErrKeyNotFound, jetstream.ErrBucketNotFound)
+		jetstream.ErrKeyNotFound, jetstream.ErrBucketNotFound, jetstream.ErrObjectNotFound)
 }
 
 func isUnavailable(err error) bool {

@@ -45,7 +45,7 @@ func (s *kv) open(ctx context.Context) error {
 // try calls f, and once more if the bucket had to be created again.
 func (s *kv) try(ctx context.Context, f func(jetstream.KeyValue) error) error {
 	err := f(*s.store.Load())
-	if !isOneOf(err, jetstream.ErrNoStreamResponse, jetstream.ErrBucketNotFound, jetstream.ErrStreamNotFound) {
+	if !isStoreGone(err) {
 		return err
 	}
 	if err := s.open(ctx); err != nil {

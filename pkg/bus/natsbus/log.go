@@ -13,34 +13,71 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 )
 
-func (b *Bus) ingestStream(partition int) string {
-	return bus.IngestStream(partition, b.cfg.Streams.Streams)
+// partitionLog implements bus.Log.
+type partitionLog struct {
+	bus *Bus
+	// old is the stream to read instead of the one that holds a partition now.
+	old string
+}
+
+func (l partitionLog) stream(partition int) string {
+	if l.old != "" {
+		return l.old
+	}
+	return bus.IngestStream(partition, l.bus.cfg.Streams.Streams)
 }
 
 // LogInfo implements bus.Log.
-func (b *Bus) LogInfo(ctx context.Context, partition int) (bus.LogInfo, error) {
-	name := b.ingestStream(partition)
-	s, err := b.js.Stream(ctx, name)
+func (l partitionLog) LogInfo(ctx context.Context, partition int) (bus.LogInfo, error) {
+	name := l.stream(partition)
+	s, err := l.bus.js.Stream(ctx, name)
 	if err != nil {
 		return bus.LogInfo{}, wrap("describe stream "+name, err)
 	}
 	info := s.CachedInfo()
-	return bus.LogInfo{Stream: name, Created: info.Created, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq}, nil
+	return bus.LogInfo{
+		Stream: name, Created: info.Created, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq,
+		Bytes: int64(info.State.Bytes), MaxBytes: max(0, info.Config.MaxBytes),
+	}, nil
+}
+
+// OldLog implements bus.Log.
+func (l partitionLog) OldLog(ctx context.Context, partition int, stream string) (bus.Log, error) {
+	old := partitionLog{bus: l.bus, old: stream}
+	if _, err := old.LogInfo(ctx, partition); err != nil {
+		return nil, err
+	}
+	return old, nil
+}
+
+// TrimLog implements bus.Log.
+func (l partitionLog) TrimLog(ctx context.Context, partition int, seq uint64) error {
+	name := l.stream(partition)
+	s, err := l.bus.js.Stream(ctx, name)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(bus.IngestFilter(partition)), jetstream.WithPurgeSequence(seq+1))
+	}
+	return wrap("trim stream "+name, err)
 }
 
 // EntryAt implements bus.Log.
-func (b *Bus) EntryAt(ctx context.Context, partition int, seq uint64) (bus.Entry, error) {
-	return b.storedEntry(ctx, partition, getRequest{Seq: seq})
+func (l partitionLog) EntryAt(ctx context.Context, partition int, seq uint64) (bus.Entry, error) {
+	return l.storedEntry(ctx, partition, getRequest{Seq: seq})
+}
+
+// LastEntry implements bus.Log.
+func (l partitionLog) LastEntry(ctx context.Context, partition int) (bus.Entry, error) {
+	return l.storedEntry(ctx, partition, getRequest{LastFor: bus.IngestFilter(partition)})
 }
 
 // SeqSince implements bus.Log.
-func (b *Bus) SeqSince(ctx context.Context, partition int, t time.Time) (uint64, error) {
+func (l partitionLog) SeqSince(ctx context.Context, partition int, t time.Time) (uint64, error) {
 	// Before the search: a message that arrives in between must not be skipped.
-	info, err := b.LogInfo(ctx, partition)
+	info, err := l.LogInfo(ctx, partition)
 	if err != nil {
 		return 0, err
 	}
-	e, err := b.storedEntry(ctx, partition, getRequest{StartTime: &t, NextFor: ">"})
+	e, err := l.storedEntry(ctx, partition, getRequest{StartTime: &t, NextFor: ">"})
 	if errors.Is(err, bus.ErrNotFound) {
 		return info.LastSeq + 1, nil
 	}
@@ -52,6 +89,7 @@ func (b *Bus) SeqSince(ctx context.Context, partition int, t time.Time) (uint64,
 type getRequest struct {
 	Seq       uint64     `json:"seq,omitempty"`
 	NextFor   string     `json:"next_by_subj,omitempty"`
+	LastFor   string     `json:"last_by_subj,omitempty"`
 	StartTime *time.Time `json:"start_time,omitempty"`
 }
 
@@ -68,9 +106,9 @@ type storedMessage struct {
 	Time    time.Time `json:"time"`
 }
 
-func (b *Bus) storedEntry(ctx context.Context, partition int, req getRequest) (bus.Entry, error) {
-	stream := b.ingestStream(partition)
-	m, err := b.storedMessage(ctx, stream, req)
+func (l partitionLog) storedEntry(ctx context.Context, partition int, req getRequest) (bus.Entry, error) {
+	stream := l.stream(partition)
+	m, err := l.bus.storedMessage(ctx, stream, req)
 	if err != nil {
 		return bus.Entry{}, wrap("read stream "+stream, err)
 	}

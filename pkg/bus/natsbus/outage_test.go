@@ -2,11 +2,13 @@ package natsbus
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
@@ -142,6 +144,107 @@ func TestRestart_InMemoryLosesEverythingAndShowsIt(t *testing.T) {
 	require.NotEqual(t, before.Created, after.Created)
 	_, err = kv.Put(t.Context(), "k", []byte("v"), 0)
 	require.NoError(t, err)
+}
+
+func TestRestart_AFetchThatWaitsForItsMessageGoesOn(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	b := openReady(t, server.URL())
+	w, err := b.Work(t.Context(), bus.RunQueue("std"))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.Fetch(t.Context(), 10, time.Minute)
+		ended <- err
+	}()
+	restart(t, server, b)
+	publishOne(t, b, runDoorbell("r1"))
+	select {
+	case err := <-ended: // the request ended with its connection
+		if err != nil {
+			require.ErrorIs(t, err, bus.ErrUnavailable)
+			require.Equal(t, "r1", fetchOne(t, w))
+		}
+	case <-time.After(soon):
+		require.Fail(t, "the fetch hangs")
+	}
+}
+
+func TestRestart_InMemoryTheObjectStoreComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	server := natsserver.NewMemory(t)
+	s := streams()
+	s.Memory = true
+	b := open(t, Config{URL: server.URL(), Streams: s}, fast())
+	require.NoError(t, b.PutObject(t.Context(), "o", []byte("one")))
+	restart(t, server, b)
+	require.NoError(t, b.PutObject(t.Context(), "p", []byte("two")))
+	got, err := b.GetObject(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, "two", string(got))
+	_, err = b.GetObject(t.Context(), "o")
+	require.ErrorIs(t, err, bus.ErrNotFound)
+}
+
+func TestRestart_KeepsObjects(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	b := openReady(t, server.URL())
+	require.NoError(t, b.PutObject(t.Context(), "o", []byte("one")))
+	restart(t, server, b)
+	await.NoError(t, soon, func() error {
+		got, err := b.GetObject(t.Context(), "o")
+		if err == nil {
+			require.Equal(t, "one", string(got))
+		}
+		return err
+	})
+}
+
+func TestRestart_DurablesOfDoorbellsHaveTheirSettingsAgain(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	b := openReady(t, server.URL())
+	w, err := b.Work(t.Context(), bus.RunQueue("std"))
+	require.NoError(t, err)
+	restart(t, server, b)
+	publishOne(t, b, runDoorbell("r1"))
+	require.Equal(t, "r1", fetchOne(t, w))
+	c, err := b.js.Consumer(t.Context(), bus.StreamRun, "run-std")
+	require.NoError(t, err)
+	got := c.CachedInfo().Config
+	require.Equal(t, jetstream.AckExplicitPolicy, got.AckPolicy)
+	require.Equal(t, 10*time.Second, got.AckWait)
+	require.Equal(t, 20_000, got.MaxAckPending)
+}
+
+func TestFetch_UsesOneSubscriptionAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	b := openReady(t, server.URL())
+	w, err := b.Work(t.Context(), bus.RunQueue("std"))
+	require.NoError(t, err)
+	publishOne(t, b, runDoorbell("first"))
+	require.Equal(t, "first", fetchOne(t, w))
+	before := b.nc.NumSubscriptions()
+	for i := range 5 {
+		publishOne(t, b, runDoorbell(fmt.Sprint(i)))
+		require.Equal(t, fmt.Sprint(i), fetchOne(t, w))
+	}
+	require.Equal(t, before, b.nc.NumSubscriptions())
+
+	// An abandoned one goes, with whatever may still come for it.
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := w.Fetch(ctx, 1, time.Minute)
+		ended <- err
+	}()
+	cancel()
+	require.ErrorIs(t, receive(t, ended), context.Canceled)
+	require.Equal(t, before-1, b.nc.NumSubscriptions())
+	publishOne(t, b, runDoorbell("later"))
+	require.Equal(t, "later", fetchOne(t, w))
 }
 
 func TestReader_BreaksWhenTheConnectionIsCut(t *testing.T) {

@@ -90,16 +90,35 @@ func (b *Bus) attempt(ctx context.Context, todo []*delivery) {
 	futures := make([]jetstream.PubAckFuture, len(todo))
 	errs := make([]error, len(todo))
 	for i, d := range todo {
+		if lazy(todo, i) {
+			errs[i] = b.nc.PublishMsg(toNats(d.msg))
+			continue
+		}
 		futures[i], errs[i] = b.js.PublishMsgAsync(toNats(d.msg), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(b.timing.attempt))
 	}
 	for i, d := range todo {
-		if errs[i] != nil {
+		switch {
+		case errs[i] != nil:
 			d.settle(nil, errs[i])
-			continue
+		case futures[i] != nil:
+			d.settle(answer(ctx, futures[i]))
 		}
-		d.settle(answer(ctx, futures[i]))
+	}
+	// From behind: each lazy message goes by the next one that got an answer.
+	next := bus.ErrUnavailable
+	for i := len(todo) - 1; i >= 0; i-- {
+		switch {
+		case futures[i] != nil:
+			next = todo[i].err
+		case errs[i] == nil:
+			todo[i].attempts++
+			todo[i].err = next
+		}
 	}
 }
+
+// lazy reports whether a message goes without an answer of its own. The last of an attempt never does.
+func lazy(todo []*delivery, i int) bool { return todo[i].msg.Lazy && i < len(todo)-1 }
 
 func answer(ctx context.Context, f jetstream.PubAckFuture) (*jetstream.PubAck, error) {
 	select {

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,7 +118,6 @@ func TestENG02_WithoutAStreamThePublisherKeepsTryingWithinItsBudgetAndThenFails(
 	_, err := b.Publish(ctx, message("e1"))
 	require.ErrorIs(t, err, bus.ErrUnavailable)
 	require.GreaterOrEqual(t, time.Since(start), budget-maxBackoff/2)
-	require.Less(t, time.Since(start), soon)
 }
 
 func TestENG02_AStreamThatComesBackWithinTheBudgetTakesTheMessage(t *testing.T) {
@@ -136,6 +136,74 @@ func TestENG02_AStreamThatComesBackWithinTheBudgetTakesTheMessage(t *testing.T) 
 	require.Equal(t, uint64(1), lastSeq(t, b))
 }
 
+func TestENG02_LazyMessagesAreSentAgainWithTheOneThatIsAnswered(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	proxy := netproxy.New(t, server.Addr())
+	direct := openReady(t, server.URL())
+	b := openReady(t, "nats://"+proxy.Addr())
+	msgs := []bus.Msg{message("e1"), message("e2"), message("e3")}
+	msgs[0].Lazy, msgs[1].Lazy = true, true
+
+	proxy.Mute()
+	done := make(chan []error, 1)
+	go func() { done <- b.PublishAll(t.Context(), msgs) }()
+	await.True(t, soon, func() bool { return lastSeq(t, direct) == 3 }, "the messages are stored")
+	proxy.Restore()
+	require.Equal(t, make([]error, 3), receive(t, done))
+	require.EqualValues(t, 3, lastSeq(t, direct))
+}
+
+func TestENG02_LazyMessagesAreLostIfTheOneThatIsAnsweredIs(t *testing.T) {
+	t.Parallel()
+	b := open(t, Config{URL: natsserver.New(t).URL(), Streams: streams()}, fast())
+	msgs := []bus.Msg{message("e1"), message("e2"), message("e3")}
+	msgs[0].Lazy, msgs[1].Lazy = true, true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for _, err := range b.PublishAll(ctx, msgs) {
+		require.ErrorIs(t, err, bus.ErrUnavailable, "no stream took them")
+	}
+}
+
+func TestENG02_WithoutAListenerForTenSecondsThePublisherGivesUpAtTheEndOfItsOwnBudget(t *testing.T) {
+	t.Parallel()
+	b := open(t, Config{URL: natsserver.New(t).URL(), Streams: streams()}, defaultTiming())
+	start := time.Now()
+	_, err := b.Publish(t.Context(), message("e1"))
+	require.ErrorIs(t, err, bus.ErrUnavailable)
+	require.GreaterOrEqual(t, time.Since(start), b.timing.budget-maxBackoff)
+	require.NoError(t, b.EnsureStreams(t.Context()))
+	require.Zero(t, lastSeq(t, b), "what was refused is not stored later")
+}
+
+func TestENG12_AMessageThatIsTooLargeIsRefusedByItsEncodedSizeAndTheConnectionLives(t *testing.T) {
+	t.Parallel()
+	b := openReady(t, natsserver.New(t).URL())
+	large := message("e1")
+	large.Data = []byte(strings.Repeat("x", 2_000_000))
+	_, err := b.Publish(t.Context(), large)
+	require.ErrorIs(t, err, bus.ErrTooLarge)
+
+	first := publishOne(t, b, message("e2"))
+	require.EqualValues(t, 1, first.Seq)
+
+	// 1 048 500 bytes are less than the limit of 1 MiB; with their headers they are not.
+	wide := message("e3")
+	wide.Data = []byte(strings.Repeat("水", 349_500))
+	wide.Header = bus.Header{"traceparent": {strings.Repeat("0", 120)}}
+	_, err = b.Publish(t.Context(), wide)
+	require.ErrorIs(t, err, bus.ErrTooLarge)
+	require.ErrorIs(t, b.PublishAll(t.Context(), []bus.Msg{wide})[0], bus.ErrTooLarge)
+	require.EqualValues(t, 2, publishOne(t, b, message("e4")).Seq)
+	require.Zero(t, b.nc.Stats().Reconnects)
+
+	require.NoError(t, b.PutObject(t.Context(), "e1", large.Data))
+	got, err := b.GetObject(t.Context(), "e1")
+	require.NoError(t, err)
+	require.Equal(t, large.Data, got)
+}
+
 func TestPublish_GivesUpAfterThreeRetriesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	server := natsserver.New(t)
@@ -149,7 +217,6 @@ func TestPublish_GivesUpAfterThreeRetriesWithoutAnAnswer(t *testing.T) {
 	_, err := b.Publish(ctx, message("e1"))
 	require.ErrorIs(t, err, bus.ErrUnavailable)
 	require.GreaterOrEqual(t, time.Since(start), (publishRetries+1)*b.timing.attempt)
-	require.Less(t, time.Since(start), (publishRetries+2)*b.timing.attempt+4*maxBackoff)
 	require.Equal(t, uint64(1), lastSeq(t, direct))
 	proxy.Restore()
 	await.NoError(t, soon, func() error { return b.Ready(t.Context()) })

@@ -51,13 +51,14 @@ type reader struct {
 }
 
 // ReadLog implements bus.Log.
-func (b *Bus) ReadLog(ctx context.Context, partition int, from uint64, out chan<- bus.Entry) (bus.LogReader, error) {
+func (l partitionLog) ReadLog(ctx context.Context, partition int, from uint64, out chan<- bus.Entry) (bus.LogReader, error) {
+	b := l.bus
 	// The reader outlives this call and ends with Close.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	r := &reader{
 		bus:       b,
 		partition: partition,
-		stream:    b.ingestStream(partition),
+		stream:    l.stream(partition),
 		out:       out,
 		in:        make(chan *nats.Msg, readBatch+statusRoom),
 		cancel:    cancel,
@@ -111,12 +112,6 @@ func (r *reader) request() error {
 	return r.bus.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.stream+"."+r.consumer, r.sub.Subject, body)
 }
 
-type pullRequest struct {
-	Batch     int           `json:"batch"`
-	Expires   time.Duration `json:"expires"`
-	Heartbeat time.Duration `json:"idle_heartbeat"`
-}
-
 func (r *reader) run(ctx context.Context) {
 	defer r.bus.readers.wg.Done()
 	defer r.end(ctx)
@@ -141,11 +136,7 @@ func (r *reader) run(ctx context.Context) {
 }
 
 func (r *reader) handle(ctx context.Context, m *nats.Msg) error {
-	status := ""
-	if len(m.Data) == 0 {
-		status = m.Header.Get("Status")
-	}
-	switch status {
+	switch status := statusOf(m); status {
 	case "":
 		return r.deliver(ctx, m)
 	case "100": // heartbeat
@@ -191,16 +182,23 @@ func (r *reader) end(ctx context.Context) {
 	r.discard(ctx)
 }
 
-// discard tidies up at the broker. It is best effort: what is left ends by itself after a while.
+// discard tidies up at the broker.
 func (r *reader) discard(ctx context.Context) {
-	if r.sub.Unsubscribe() != nil || !r.bus.nc.IsConnected() {
+	if r.sub.Unsubscribe() == nil {
+		r.bus.discardConsumer(ctx, r.stream, r.consumer)
+	}
+}
+
+// discardConsumer is best effort: what is left ends by itself after a while.
+func (b *Bus) discardConsumer(ctx context.Context, stream, name string) {
+	if !b.nc.IsConnected() {
 		return
 	}
-	// ctx has ended; the deletion has a time of its own.
+	// ctx may have ended; the deletion has a time of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := r.bus.js.DeleteConsumer(ctx, r.stream, r.consumer); err != nil && !isMissing(err) {
-		r.bus.logger.DebugContext(ctx, "log consumer not deleted", "partition", r.partition, "err", err)
+	if err := b.js.DeleteConsumer(ctx, stream, name); err != nil && !isMissing(err) {
+		b.logger.DebugContext(ctx, "consumer not deleted", "err", err)
 	}
 }
 

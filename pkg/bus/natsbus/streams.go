@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,8 +14,10 @@ import (
 )
 
 const (
-	doorbellMaxAge   = 10 * time.Minute
-	eventMaxAge      = 24 * time.Hour
+	doorbellMaxAge = 10 * time.Minute
+	eventMaxAge    = 24 * time.Hour
+	// eventDuplicates is longer than anybody tries to publish an event, and short, as the broker remembers each of them.
+	eventDuplicates  = 20 * time.Second
 	deadLetterMaxAge = 30 * 24 * time.Hour
 )
 
@@ -80,7 +83,7 @@ func events(storage jetstream.StorageType, maxBytes int64) jetstream.StreamConfi
 		Discard:    jetstream.DiscardOld,
 		MaxAge:     eventMaxAge,
 		MaxBytes:   unlimited(maxBytes),
-		Duplicates: bus.DuplicateWindow,
+		Duplicates: eventDuplicates,
 	}
 	if storage == jetstream.FileStorage {
 		s.PersistMode = jetstream.AsyncPersistMode
@@ -118,7 +121,9 @@ func window(maxAge time.Duration) time.Duration {
 // EnsureStreams creates what is missing and applies changed limits. What the broker cannot change, such as the storage
 // of a stream, is an error. Several processes may call it at once.
 func (b *Bus) EnsureStreams(ctx context.Context) error {
-	// In order of name: with more ingest streams than before, ING_0 gives subjects up before others take them.
+	if err := b.releaseSubjects(ctx); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.streams)) {
 		if err := b.ensureStream(ctx, b.streams[name]); err != nil {
 			return err
@@ -126,6 +131,31 @@ func (b *Bus) EnsureStreams(ctx context.Context) error {
 	}
 	return nil
 }
+
+// releaseSubjects lets ingest streams give up the partitions that belong to others since the number of streams was
+// changed: the broker refuses a subject that another stream holds. What they store stays, see OldLog.
+func (b *Bus) releaseSubjects(ctx context.Context) error {
+	streams := b.js.ListStreams(ctx, jetstream.WithStreamListSubject("ing.>"))
+	for info := range streams.Info() {
+		cfg := info.Config
+		wanted := b.streams[cfg.Name].Subjects
+		kept := slices.DeleteFunc(slices.Clone(cfg.Subjects), func(s string) bool { return !slices.Contains(wanted, s) })
+		if len(kept) == len(cfg.Subjects) || !strings.HasPrefix(cfg.Name, bus.StreamIngest+"_") {
+			continue
+		}
+		if len(kept) == 0 {
+			kept = []string{retired + cfg.Name} // a stream has to have one
+		}
+		cfg.Subjects = kept
+		if _, err := b.js.UpdateStream(ctx, cfg); err != nil {
+			return wrap("release subjects of "+cfg.Name, err)
+		}
+	}
+	return wrap("list streams", streams.Err())
+}
+
+// retired begins the subject of a stream that holds no partition any more. Nobody publishes there.
+const retired = "retired."
 
 func (b *Bus) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
 	_, err := b.js.CreateOrUpdateStream(ctx, cfg)

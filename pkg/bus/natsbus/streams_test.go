@@ -1,6 +1,7 @@
 package natsbus
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -103,6 +104,33 @@ func TestEnsureStreams_MoreStreamsThanBeforeTakeOverTheirPartitions(t *testing.T
 	kept, err := before.EntryAt(t.Context(), p, old.Seq)
 	require.NoError(t, err)
 	require.Equal(t, "e1", kept.ID)
+}
+
+func TestEnsureStreams_AnyNumberOfStreamsFollowsAnyOtherAndTheOldOnesStayReadable(t *testing.T) {
+	t.Parallel()
+	server := natsserver.New(t)
+	p := session.Partition(skey)
+	seen := map[string]bus.Ack{}
+	for i, n := range []int{1, 4, 16, 2, 1} {
+		s := streams()
+		s.Streams = n
+		b := open(t, Config{URL: server.URL(), Streams: s}, fast())
+		require.NoError(t, b.EnsureStreams(t.Context()))
+		require.NoError(t, b.EnsureStreams(t.Context()))
+		id := fmt.Sprint("e", i)
+		ack := publishOne(t, b, message(id))
+		require.Equal(t, bus.IngestStream(p, n), ack.Stream)
+		seen[id] = ack
+		for id, ack := range seen {
+			old, err := b.OldLog(t.Context(), p, ack.Stream)
+			require.NoError(t, err)
+			out := make(chan bus.Entry, 16)
+			r, err := old.ReadLog(t.Context(), p, ack.Seq, out)
+			require.NoError(t, err)
+			require.Equal(t, id, receive(t, out).ID)
+			require.NoError(t, r.Close())
+		}
+	}
 }
 
 func TestEnsureStreams_AppliesLimitsAndRefusesAnotherStorage(t *testing.T) {

@@ -3,6 +3,7 @@ package natsbus
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,9 +17,11 @@ import (
 const outagePause = 250 * time.Millisecond
 
 type worker struct {
-	bus      *Bus
-	queue    bus.Queue
-	consumer atomic.Value // jetstream.Consumer
+	bus   *Bus
+	queue bus.Queue
+
+	mu   sync.Mutex
+	idle []*puller
 }
 
 // Work implements bus.WorkQueues.
@@ -43,22 +46,15 @@ func (w *worker) open(ctx context.Context) error {
 	if w.queue.New {
 		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
 	}
-	c, err := w.bus.js.CreateOrUpdateConsumer(ctx, w.queue.Stream, cfg)
+	_, err := w.bus.js.CreateOrUpdateConsumer(ctx, w.queue.Stream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := w.bus.openStream(ctx, w.queue.Stream); err != nil {
 			return err
 		}
-		c, err = w.bus.js.CreateOrUpdateConsumer(ctx, w.queue.Stream, cfg)
+		_, err = w.bus.js.CreateOrUpdateConsumer(ctx, w.queue.Stream, cfg)
 	}
-	if err != nil {
-		return wrap("open queue "+w.queue.Durable, err)
-	}
-	w.consumer.Store(consumer{c})
-	return nil
+	return wrap("open queue "+w.queue.Durable, err)
 }
-
-// consumer gives all implementations one type, as atomic.Value demands.
-type consumer struct{ jetstream.Consumer }
 
 func (b *Bus) openStream(ctx context.Context, name string) error {
 	cfg, ok := b.streams[name]
@@ -84,61 +80,77 @@ func (w *worker) Fetch(ctx context.Context, limit int, wait time.Duration) ([]bu
 	return work, wrap("fetch from "+w.queue.Durable, err)
 }
 
-// fetch takes what is there, else waits for one message: a request for more would hold the first one back until the
-// whole batch is complete.
+// fetch takes what is there, else waits for one message: the rest of a request for more would be sent when nobody has room
+// for it any more. Messages win over an error, which shows again at the next fetch.
 func (w *worker) fetch(ctx context.Context, limit int, wait time.Duration) ([]bus.Work, error) {
-	c := w.consumer.Load().(consumer)
-	batch, err := c.FetchNoWait(limit)
+	p, err := w.puller()
 	if err != nil {
 		return nil, err
 	}
-	work, err := collect(batch)
-	if len(work) > 0 || err != nil || wait <= 0 || ctx.Err() != nil {
-		return work, errors.Join(err, ctx.Err())
+	work, err := p.pull(ctx, pullRequest{Batch: limit, NoWait: true})
+	if len(work) == 0 && err == nil && wait > 0 {
+		work, err = p.pull(ctx, pullRequest{Batch: 1, Expires: wait})
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	batch, err = c.Fetch(1, jetstream.FetchContext(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return collect(batch)
-}
-
-// collect drains the batch. Messages win over an error: it shows again at the next fetch.
-func collect(batch jetstream.MessageBatch) ([]bus.Work, error) {
-	var work []bus.Work
-	for m := range batch.Messages() {
-		work = append(work, newWork(m))
-	}
-	err := batch.Error()
-	if len(work) > 0 || errors.Is(err, context.DeadlineExceeded) {
+	w.putBack(p, err)
+	if len(work) > 0 {
 		return work, nil
 	}
 	return nil, err
 }
 
-// work is a message that waits for its acknowledgement.
-type work struct {
-	raw jetstream.Msg
-	msg bus.Msg
+// puller takes one that is free: there are as many as there are concurrent fetches.
+func (w *worker) puller() (*puller, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := len(w.idle); n > 0 {
+		p := w.idle[n-1]
+		w.idle = w.idle[:n-1]
+		return p, nil
+	}
+	sub, err := w.bus.nc.SubscribeSync(w.bus.nc.NewInbox())
+	if err != nil {
+		return nil, err
+	}
+	next := "$JS.API.CONSUMER.MSG.NEXT." + w.queue.Stream + "." + w.queue.Durable
+	return &puller{bus: w.bus, next: next, sub: sub}, nil
 }
 
-func newWork(m jetstream.Msg) *work {
-	id, h := fromHeader(m.Headers())
-	return &work{raw: m, msg: bus.Msg{Subject: m.Subject(), ID: id, Header: h, Data: m.Data()}}
+// putBack keeps a puller whose request has been answered to its end. Of any other one the answer may still be on its way, and
+// must reach nobody: the broker drops a request whose subscription is gone.
+func (w *worker) putBack(p *puller, err error) {
+	if err != nil {
+		_ = p.sub.Unsubscribe() // it fails only if the subscription has ended
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle = append(w.idle, p)
+}
+
+// work is a message that waits for its acknowledgement.
+type work struct {
+	bus     *Bus
+	reply   string
+	msg     bus.Msg
+	settled atomic.Bool
 }
 
 func (w *work) Msg() bus.Msg { return w.msg }
 
-func (w *work) Ack() error { return settled("ack", w.raw.Ack()) }
+func (w *work) Ack() error { return w.settle("ack", "+ACK") }
 
-func (w *work) Nak() error { return settled("nak", w.raw.Nak()) }
+func (w *work) Nak() error { return w.settle("nak", "-NAK") }
 
-// settled: a second answer changes nothing.
-func settled(doing string, err error) error {
-	if isOneOf(err, jetstream.ErrMsgAlreadyAckd, nats.ErrMsgAlreadyAckd) {
+// settle sends one answer: a second one would change nothing.
+func (w *work) settle(doing, answer string) error {
+	if w.settled.Swap(true) {
 		return nil
 	}
-	return wrap(doing, err)
+	return wrap(doing, w.bus.nc.Publish(w.reply, []byte(answer)))
+}
+
+func newWork(b *Bus, m *nats.Msg) *work {
+	w := &work{bus: b, reply: m.Reply, msg: fromNats(m)}
+	w.msg.Reply = "" // the acknowledgement subject, which nobody else may use
+	return w
 }

@@ -10,10 +10,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/hermes-runtime/hermes/pkg/config"
+	"github.com/hermes-runtime/hermes/pkg/event"
 )
 
 // Receiver understands what one channel is sent.
@@ -25,6 +27,8 @@ type Receiver struct {
 	user     pointer
 	thread   pointer
 	id       pointer
+	// policy is "" where messages bring none.
+	policy pointer
 }
 
 // pointer is where a field stands in the body.
@@ -52,9 +56,10 @@ func NewReceiver(cfg config.Webhook) (*Receiver, error) {
 		secrets: cfg.Secrets, unsigned: cfg.Unsigned && len(cfg.Secrets) == 0,
 		text: orDefault(cfg.TextPointer, "/text"), conv: orDefault(cfg.ConversationPointer, "/conversation"),
 		user: orDefault(cfg.UserPointer, "/user"), thread: "/thread", id: pointer(cfg.IDPointer),
+		policy: pointer(cfg.PolicyPointer),
 	}
-	for _, p := range []pointer{r.text, r.conv, r.user} {
-		if p[0] != '/' {
+	for _, p := range []pointer{r.text, r.conv, r.user, r.id, r.policy} {
+		if p != "" && p[0] != '/' {
 			return nil, fmt.Errorf("%q is no JSON pointer, it must begin with /", p)
 		}
 	}
@@ -79,6 +84,8 @@ type Incoming struct {
 	Text, Conversation, User, Thread string
 	// ID identifies the event, see [Receiver.Parse].
 	ID string
+	// Policy is the busy policy that the message asks for, "" for none.
+	Policy event.Policy
 	// ConversationField and the like name where the fields stand, for errors.
 	ConversationField, UserField, ThreadField, IDField string
 }
@@ -111,7 +118,25 @@ func (r *Receiver) Parse(header http.Header, body []byte, now time.Time) (Incomi
 	if in.Thread, err = optional(doc, r.thread); err != nil {
 		return Incoming{}, err
 	}
+	if in.Policy, err = r.policyOf(doc); err != nil {
+		return Incoming{}, err
+	}
 	return in, r.identify(&in, doc, header, body, now)
+}
+
+func (r *Receiver) policyOf(doc any) (event.Policy, error) {
+	if r.policy == "" {
+		return "", nil
+	}
+	text, err := optional(doc, r.policy)
+	if err != nil {
+		return "", err
+	}
+	policy, field := event.Policy(text), r.policy.name()
+	if err := event.CheckPolicy(field, policy); err != nil {
+		return "", &FieldError{Field: field, Problem: strings.TrimPrefix(err.Error(), field+": ")}
+	}
+	return policy, nil
 }
 
 func (r *Receiver) identify(in *Incoming, doc any, header http.Header, body []byte, now time.Time) error {

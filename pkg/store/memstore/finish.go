@@ -36,20 +36,23 @@ func (s *Store) Finish(ctx context.Context, fins []store.Finish) ([]store.Finish
 func checkFinishes(fins []store.Finish) error {
 	var c checker
 	for i := range fins {
-		f := &fins[i]
-		switch f.State {
+		switch fins[i].State {
 		case store.RunDone, store.RunFailed, store.RunCancelled:
 		default:
 			c.reject("run state", "not one that a run can finish with")
 		}
-		c.text("finish", f.SKey, f.Owner, f.Error, f.NextTraceparent)
-		c.json("usage", f.Usage)
-		c.messages(f.Messages)
-		for j := range f.Replies {
-			c.reply(&f.Replies[j])
-		}
+		c.finish(&fins[i])
 	}
 	return c.err
+}
+
+func (c *checker) finish(f *store.Finish) {
+	c.text("finish", f.SKey, f.Owner, f.Error, f.NextTraceparent)
+	c.json("usage", f.Usage)
+	c.messages(f.Messages)
+	for j := range f.Replies {
+		c.reply(&f.Replies[j])
+	}
 }
 
 // checkFinishKeys refuses a finish that would be written and would violate a unique key.
@@ -91,32 +94,48 @@ func (s *Store) finish(f *store.Finish, now time.Time) store.FinishResult {
 
 // StopQueued implements store.Runs: t4_stop_queued. The run keeps no owner, so that no worker takes it for its own.
 func (s *Store) StopQueued(ctx context.Context, q store.QueuedStop) (store.FinishResult, error) {
-	if err := alive(ctx); err != nil {
-		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
-	}
+	return s.cancel(ctx, &q, func(r *sessionRow) bool { return r.State == store.Queued })
+}
+
+// EndStopped implements store.Recovery.
+func (s *Store) EndStopped(ctx context.Context, q store.QueuedStop) (store.FinishResult, error) {
+	return s.cancel(ctx, &q, func(r *sessionRow) bool { return r.State != store.Paused })
+}
+
+// cancel ends a stopped run from outside, if its session is in one of some states.
+func (s *Store) cancel(ctx context.Context, q *store.QueuedStop, in func(*sessionRow) bool) (store.FinishResult, error) {
 	f := store.Finish{
 		Fence: store.Fence{SKey: q.SKey, Gen: q.Gen, RunID: q.RunID}, From: q.From, To: q.To, State: store.RunCancelled,
 		Replies: q.Replies, NextRunID: q.NextRunID, NextTraceparent: q.NextTraceparent,
 	}
-	if err := checkFinishes([]store.Finish{f}); err != nil {
-		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
+	if err := checkEnding(ctx, &f); err != nil {
+		return store.FinishResult{}, fmt.Errorf("end stopped run: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.sessions[q.SKey]
-	if r == nil || !r.claimable(f.Fence) || r.StopRun != q.RunID {
+	if !r.current(q.Gen, q.RunID) || r.StopRun != q.RunID || !in(r) {
 		return store.FinishResult{Outcome: store.FinishFenced}, nil
 	}
 	if err := s.checkEndingKeys(r, &f); err != nil {
-		return store.FinishResult{}, fmt.Errorf("stop queued run: %w", err)
+		return store.FinishResult{}, fmt.Errorf("end stopped run: %w", err)
 	}
 	return s.end(r, &f, s.tick()), nil
+}
+
+func checkEnding(ctx context.Context, f *store.Finish) error {
+	if err := alive(ctx); err != nil {
+		return err
+	}
+	var c checker
+	c.finish(f)
+	return c.err
 }
 
 // end writes what a finish brings.
 func (s *Store) end(r *sessionRow, f *store.Finish, now time.Time) store.FinishResult {
 	run := s.runs[f.RunID]
-	s.record(r, run, f.RunGen, f.Messages)
+	r.record(run, f.RunGen, f.Messages)
 	run.Error, run.Usage = f.Error, cloneJSON(f.Usage)
 	r.close(run, f, now)
 	s.release(r, f, now)
@@ -128,12 +147,15 @@ func (s *Store) end(r *sessionRow, f *store.Finish, now time.Time) store.FinishR
 
 // close gives the run its final state and range.
 func (r *sessionRow) close(run *runRow, f *store.Finish, now time.Time) {
-	if f.State == store.RunCancelled {
+	if f.State == store.RunCancelled || f.State == store.RunDead {
 		run.closeCalls()
 	}
 	run.State, run.Owner = f.State, f.Owner
 	run.FromSeq, run.ToSeq, run.EndedAt = f.From, f.To, now
 	r.final = append(r.final, run)
+	c := r.conversation(run.SessionID)
+	c.Runs++
+	c.LastRunGen = max(c.LastRunGen, run.FirstGen)
 }
 
 // stopped reports whether a stop came before a finish that is not the cancelled form.
@@ -144,15 +166,13 @@ func (r *sessionRow) stopped(f *store.Finish) bool {
 // release ends the session's run and starts the next one if rows behind it want one.
 func (s *Store) release(r *sessionRow, f *store.Finish, now time.Time) {
 	r.DoneSeq, r.Owner, r.StopRun, r.RunID = f.To, "", uuid.Nil, uuid.Nil
-	r.Gen++
 	r.Attempt, r.Stall, r.TouchedAt = 0, 0, now
-	if r.WantSeq <= f.To {
-		s.move(r, store.Idle, now)
+	if r.WantSeq > f.To {
+		s.begin(r, f.NextRunID, f.NextTraceparent, now)
 		return
 	}
-	r.RunID = f.NextRunID
-	s.move(r, store.Queued, now)
-	s.newRun(r, f.NextTraceparent, now)
+	r.Gen++
+	s.move(r, store.Idle, now)
 }
 
 // finishedBefore tells a finish that had committed from one that is fenced.

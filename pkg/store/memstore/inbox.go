@@ -80,10 +80,7 @@ func (s *Store) Admit(ctx context.Context, a store.Admission) ([]store.Admitted,
 		out[i] = s.admit(&a.Messages[i], now)
 	}
 	for _, d := range a.Dead {
-		if _, known := s.dead[d.ID]; !known {
-			d.Payload = cloneJSON(d.Payload)
-			s.dead[d.ID] = d
-		}
+		s.bury(d, now)
 	}
 	return out, nil
 }
@@ -105,9 +102,8 @@ func checkAdmission(a *store.Admission) error {
 			c.json("edited body", m.Edit.Body)
 		}
 	}
-	for _, d := range a.Dead {
-		c.text("dead letter", d.Kind, d.Ref, d.Reason)
-		c.json("dead letter payload", d.Payload)
+	for i := range a.Dead {
+		c.letter(&a.Dead[i])
 	}
 	return c.err
 }
@@ -134,35 +130,66 @@ func (s *Store) moveOffsets(moves []store.OffsetMove, now time.Time) {
 	}
 }
 
-// checkKeys refuses what would violate a unique key: a run id that is in use, a dkey that the session has.
+// idKey is an id that is unique within a session.
+type idKey struct{ skey, id string }
+
+// freshIDs are the ids that the messages of one admission bring.
+type freshIDs struct {
+	uids, dkeys map[idKey]bool
+	runs        map[uuid.UUID]bool
+	// conversations are those that a message before has begun.
+	conversations map[uuid.UUID]string
+}
+
+// checkKeys refuses what would violate a unique key: a run id that is in use, a dkey that the session has. And it refuses
+// to resume a conversation that the session does not have.
 func (s *Store) checkKeys(msgs []store.AdmitMessage) error {
-	type key struct{ skey, id string }
-	uids, dkeys, runs := map[key]bool{}, map[key]bool{}, map[uuid.UUID]bool{}
+	fresh := freshIDs{
+		uids: map[idKey]bool{}, dkeys: map[idKey]bool{}, runs: map[uuid.UUID]bool{}, conversations: map[uuid.UUID]string{},
+	}
 	var c checker
 	for i := range msgs {
 		m := &msgs[i]
-		if m.Edit != nil || s.admitted(m) || uids[key{m.SKey, m.UID}] {
+		if m.Edit != nil || s.admitted(m) || fresh.uids[idKey{m.SKey, m.UID}] {
 			continue
 		}
-		uids[key{m.SKey, m.UID}] = true
-		if m.WantsRun || m.Reset {
-			if _, used := s.runs[m.RunID]; used || runs[m.RunID] || m.RunID == uuid.Nil {
+		fresh.uids[idKey{m.SKey, m.UID}] = true
+		if m.WantsRun || m.Reset || s.sessions[m.SKey].collecting() && endsCollect(m) {
+			if _, used := s.runs[m.RunID]; used || fresh.runs[m.RunID] || m.RunID == uuid.Nil {
 				c.reject("run id", "not fresh")
 			}
-			runs[m.RunID] = true
+			fresh.runs[m.RunID] = true
 		}
-		if r := s.sessions[m.SKey]; m.Reset && (m.SessionID == uuid.Nil || r != nil && r.SessionID == m.SessionID) {
-			c.reject("session id", "not fresh")
+		if m.Reset {
+			s.checkConversation(&c, m, fresh.conversations)
 		}
 		if m.Notice != nil {
-			dkey := key{m.SKey, noticeDKey(m)}
-			if s.hasDKey(dkey.skey, dkey.id) || dkeys[dkey] {
+			dkey := idKey{m.SKey, noticeDKey(m)}
+			if s.hasDKey(dkey.skey, dkey.id) || fresh.dkeys[dkey] {
 				c.reject("notice", "dkey is in use")
 			}
-			dkeys[dkey] = true
+			fresh.dkeys[dkey] = true
 		}
 	}
 	return c.err
+}
+
+// checkConversation checks what a Reset points the session at: a conversation of its own, or a new one.
+func (s *Store) checkConversation(c *checker, m *store.AdmitMessage, begun map[uuid.UUID]string) {
+	_, exists := s.conversations[m.SessionID]
+	if m.Resume != nil && m.Resume.Parent == uuid.Nil {
+		if s.sessions[m.SKey].conversation(m.SessionID) == nil && begun[m.SessionID] != m.SKey {
+			c.reject("session id", "not a conversation of the session")
+		}
+		return
+	}
+	if _, twice := begun[m.SessionID]; exists || twice || m.SessionID == uuid.Nil {
+		c.reject("session id", "not fresh")
+	}
+	begun[m.SessionID] = m.SKey
+	if m.Resume != nil && s.conversations[m.Resume.Parent] == nil {
+		c.reject("parent", "no such conversation")
+	}
 }
 
 func (s *Store) admitted(m *store.AdmitMessage) bool {
@@ -191,20 +218,24 @@ func (s *Store) admit(m *store.AdmitMessage, now time.Time) store.Admitted {
 	}
 	r := s.sessions[m.SKey]
 	if r == nil {
-		r = s.newSession(m)
+		r = s.newSession(m, now)
 	}
 	r.LastSeq++
-	out := store.Admitted{Seq: r.LastSeq}
+	out := store.Admitted{Seq: r.LastSeq, Kind: m.Kind}
 	answer := m.Notice != nil
-	if m.Reset {
+	switch {
+	case m.Reset:
 		out.Fenced = s.reset(r, m, now)
-	} else {
-		answer = answer && (!m.NoticeIfIdle || r.RunID == uuid.Nil)
-		r.signal(m)
-		out.Created = s.activate(r, m, now)
+	case m.RejectIfBusy && r.State != store.Idle:
+		out.Kind = store.KindRefused
+	default:
+		answer = answer && !m.RejectIfBusy && (!m.NoticeIfIdle || r.RunID == uuid.Nil)
+		woken := r.signal(m, now)
+		out.Created = s.activate(r, m, woken, now)
 	}
 	out.Gen, out.State, out.RunID, out.Owner, out.StopRun = r.Gen, r.State, r.RunID, r.Owner, r.StopRun
-	in := r.store(m)
+	out.DoneSeq = r.DoneSeq
+	in := r.store(m, out.Kind, now)
 	if answer {
 		notice := *m.Notice
 		notice.DKey = noticeDKey(m)
@@ -215,9 +246,9 @@ func (s *Store) admit(m *store.AdmitMessage, now time.Time) store.Admitted {
 }
 
 // store appends the row of the message, which has the number LastSeq.
-func (r *sessionRow) store(m *store.AdmitMessage) *inboxRow {
-	in := &inboxRow{InboxRow: store.InboxRow{
-		Seq: r.LastSeq, UID: m.UID, Kind: m.Kind, Body: cloneJSON(m.Body), Group: m.Group, Traceparent: m.Traceparent,
+func (r *sessionRow) store(m *store.AdmitMessage, kind store.InboxKind, now time.Time) *inboxRow {
+	in := &inboxRow{at: now, items: slices.Clone(m.Items), InboxRow: store.InboxRow{
+		Seq: r.LastSeq, UID: m.UID, Kind: kind, Body: cloneJSON(m.Body), Group: m.Group, Traceparent: m.Traceparent,
 	}}
 	r.inbox = append(r.inbox, in)
 	r.uids[m.UID] = in.Seq
@@ -239,58 +270,91 @@ func (s *Store) edit(skey string, e *store.InboxEdit) bool {
 	return true
 }
 
-func (s *Store) newSession(m *store.AdmitMessage) *sessionRow {
+func (s *Store) newSession(m *store.AdmitMessage, now time.Time) *sessionRow {
 	class := m.RunClass
 	if class == "" {
 		class = defaultRunClass
 	}
 	r := &sessionRow{
 		Session: store.Session{
-			SKey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: m.SessionID,
+			SKey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey,
 			Partition: session.Partition(m.SKey), AgentID: m.AgentID, RunClass: class, State: store.Idle,
 		},
 		uids:     map[string]int64{},
 		items:    map[string]int64{},
 		dkeys:    map[string]struct{}{},
-		history:  map[uuid.UUID][]*store.Message{},
 		messages: map[messageKey]struct{}{},
 	}
 	s.sessions[m.SKey] = r
+	s.openConversation(r, m.SessionID, nil, now)
 	return r
 }
 
-// signal notes what the new row asks of the run that is current before it. The first row of a session finds none, and
-// the insert leaves ctl_seq alone.
-func (r *sessionRow) signal(m *store.AdmitMessage) {
+// endsCollect reports whether the message ends a quiet window.
+func endsCollect(m *store.AdmitMessage) bool { return m.EndsCollect || m.Wakes || m.Stop }
+
+// collecting reports whether the session waits for more messages, without a run.
+func (r *sessionRow) collecting() bool {
+	return r != nil && r.State == store.Waiting && r.WaitKind == store.WaitCollect
+}
+
+// signal notes what the new row asks of the run that is current before it, and reports whether a waiting one is to go on.
+// The first row of a session finds none, and the insert leaves ctl_seq alone.
+func (r *sessionRow) signal(m *store.AdmitMessage, now time.Time) (wakes bool) {
+	interrupts := m.Interrupt && r.RunID != uuid.Nil && (r.State == store.Running || r.State == store.Waiting)
+	stops := m.Stop || interrupts
+	wakes = m.Wakes || stops
 	if m.WantsRun {
 		r.WantSeq = r.LastSeq
 	}
-	if m.Wakes || m.Stop {
+	if wakes {
 		r.WakeSeq = r.LastSeq
 	}
-	if (m.Steer || m.Stop) && r.LastSeq > 1 {
+	if (m.Steer || stops) && r.LastSeq > 1 {
 		r.CtlSeq = r.LastSeq
 	}
-	if m.Stop {
+	if stops {
+		if r.StopRun != r.RunID {
+			r.stopAt = now
+		}
 		r.StopRun = r.RunID
+	}
+	return wakes
+}
+
+// activate moves the session on: an idle one that is wanted begins a run or a quiet window, a waiting one that is woken
+// is queued, and the window that the row ends or that it moves on. created says that it made a run.
+func (s *Store) activate(r *sessionRow, m *store.AdmitMessage, woken bool, now time.Time) (created bool) {
+	switch {
+	case r.State == store.Idle && m.WantsRun && m.Collect != nil:
+		s.move(r, store.Waiting, now)
+		r.WaitKind, r.QueuedAt = store.WaitCollect, now
+		r.extend(m.Collect, now)
+	case r.State == store.Idle && m.WantsRun, r.collecting() && endsCollect(m):
+		s.begin(r, m.RunID, m.Traceparent, now)
+		return true
+	case r.collecting():
+		if m.Collect != nil {
+			r.extend(m.Collect, now)
+		}
+	case r.State == store.Waiting && woken:
+		s.requeue(r, now)
+	}
+	return false
+}
+
+// extend moves the end of a quiet window on; QueuedAt is its beginning.
+func (r *sessionRow) extend(c *store.Collect, now time.Time) {
+	r.WakeAt = now.Add(c.Quiet)
+	if last := r.QueuedAt.Add(c.Max); last.Before(r.WakeAt) {
+		r.WakeAt = last
 	}
 }
 
-// activate queues an idle session that is wanted and a waiting one that is woken, as it is by a stop; created says that
-// it made a run.
-func (s *Store) activate(r *sessionRow, m *store.AdmitMessage, now time.Time) (created bool) {
-	wanted := r.State == store.Idle && m.WantsRun
-	woken := r.State == store.Waiting && (m.Wakes || m.Stop)
-	if !wanted && !woken {
-		return false
-	}
+// begin queues a new run of the session.
+func (s *Store) begin(r *sessionRow, runID uuid.UUID, traceparent string, now time.Time) {
 	r.Gen++
+	r.RunID = runID
 	s.move(r, store.Queued, now)
-	if run := s.runs[r.RunID]; run != nil {
-		run.State, run.LastGen = store.RunQueued, r.Gen
-		return false
-	}
-	r.RunID = m.RunID
-	s.newRun(r, m.Traceparent, now)
-	return true
+	s.newRun(r, traceparent, now)
 }

@@ -1,20 +1,16 @@
 // Package memstore is the store port in memory, for development, tests and the simulation.
 //
 // It keeps the rules of the SQL statements of the product, package pgstore: the same transitions, fences, counters and
-// order, decided under one lock, so that every call is one atomic step. Nothing survives the process and nothing is
-// ever deleted: finished runs, their inbox rows and the history stay until the process ends. The cost of a call does
-// not depend on the number of sessions, and appending to a history does not depend on its length.
+// order, decided under one lock, so that every call is one atomic step. Nothing survives the process. The cost of a call
+// that a message causes does not depend on the number of sessions, and appending to a history does not depend on its
+// length; operators and Purge look at all sessions.
 //
 // A [Store] is safe for concurrent use. JSON that it returns is shared with it and must not be modified.
 package memstore
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,12 +30,17 @@ type Store struct {
 	sessions   map[string]*sessionRow
 	runs       map[uuid.UUID]*runRow
 	offsets    map[int]store.Offset
-	dead       map[uuid.UUID]store.DeadLetter
-	workers    map[string]store.WorkerBeat
+	dead       map[uuid.UUID]*store.StoredLetter
+	workers    map[string]workerRow
 	aliases    aliases
 	previews   map[previewKey][]preview
 	partitions [session.Partitions]partition
 	due        dueHeap
+	// conversations holds those of all sessions.
+	conversations map[uuid.UUID]*conversation
+	timers        map[string]*store.Timer
+	// gaps holds the sessions in which a settled row follows the settled position.
+	gaps map[*sessionRow]struct{}
 }
 
 var _ store.Store = (*Store)(nil)
@@ -59,10 +60,17 @@ func New(opts ...Option) *Store {
 		sessions: map[string]*sessionRow{},
 		runs:     map[uuid.UUID]*runRow{},
 		offsets:  map[int]store.Offset{},
-		dead:     map[uuid.UUID]store.DeadLetter{},
-		workers:  map[string]store.WorkerBeat{},
+		dead:     map[uuid.UUID]*store.StoredLetter{},
+		workers:  map[string]workerRow{},
 		aliases:  aliases{canonical: map[store.Address]string{}, leads: map[store.Address]struct{}{}},
 		previews: map[previewKey][]preview{},
+		timers:   map[string]*store.Timer{},
+		gaps:     map[*sessionRow]struct{}{},
+
+		conversations: map[uuid.UUID]*conversation{},
+	}
+	for i := range s.partitions {
+		s.partitions[i].running, s.partitions[i].waiting = map[*sessionRow]struct{}{}, map[*sessionRow]struct{}{}
 	}
 	for _, o := range opts {
 		o(s)
@@ -75,22 +83,6 @@ func (s *Store) Ready(ctx context.Context) error { return alive(ctx) }
 
 // Close does nothing: a Store holds no resources.
 func (s *Store) Close() {}
-
-// DeadLetters returns the dead letters by id.
-func (s *Store) DeadLetters() []store.DeadLetter {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(s.dead), func(a, b store.DeadLetter) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-}
-
-// Workers returns the newest beat of every worker, by worker id.
-func (s *Store) Workers() []store.WorkerBeat {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(s.workers), func(a, b store.WorkerBeat) int {
-		return cmp.Compare(a.WorkerID, b.WorkerID)
-	})
-}
 
 // alive refuses a call whose context has ended, as a database would.
 func alive(ctx context.Context) error {

@@ -40,31 +40,10 @@ func TestStore_Conformance(t *testing.T) {
 		clock := newClock()
 		s := New(WithClock(clock.Now))
 		return storetest.Backend{
-			Store:    s,
-			Advance:  func(_ testing.TB, d time.Duration) { clock.Move(d) },
-			TakeOver: func(_ testing.TB, skey string) { s.takeOver(skey) },
-			Suspend:  func(_ testing.TB, skey string, to store.SessionState) { s.suspend(skey, to) },
-			Conversations: func(_ testing.TB, skey string) []storetest.Conversation {
-				var out []storetest.Conversation
-				for _, c := range s.Conversations(skey) {
-					out = append(out, storetest.Conversation(c))
-				}
-				return out
-			},
-			ToolCalls:   func(_ testing.TB, runID uuid.UUID) []store.ToolCall { return s.runs[runID].calls },
-			DeadLetters: func(testing.TB) []store.DeadLetter { return s.DeadLetters() },
-			Workers:     func(testing.TB) []store.WorkerBeat { return s.Workers() },
+			Store:   s,
+			Advance: func(_ testing.TB, d time.Duration) { clock.Move(d) },
 		}
 	})
-}
-
-// takeOver is T6, which the port does not have.
-func (s *Store) takeOver(skey string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.sessions[skey]
-	r.Attempt++
-	s.requeue(r, s.tick())
 }
 
 func admit(t *testing.T, s *Store, msgs ...store.AdmitMessage) []store.Admitted {
@@ -80,17 +59,12 @@ func message(skey, uid string) store.AdmitMessage {
 	}
 }
 
-// suspend is T7, or the operator's pause, which the port does not have.
-func (s *Store) suspend(skey string, to store.SessionState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.sessions[skey]
-	r.Gen++
-	r.Owner = ""
-	s.move(r, to, s.tick())
-	if run := s.runs[r.RunID]; run != nil {
-		run.State, run.Owner, run.LastGen = store.RunWaiting, "", r.Gen
-	}
+// suspend lets the run wait for an answer.
+func suspend(t *testing.T, s *Store, run store.Claimed) {
+	t.Helper()
+	got, err := s.Suspend(t.Context(), []store.Suspension{{Checkpoint: store.Checkpoint{Fence: run.Fence}, Seen: run.LastSeq}})
+	require.NoError(t, err)
+	require.NoError(t, got[0].Err)
 }
 
 func running(t *testing.T, s *Store) store.Claimed {
@@ -106,7 +80,7 @@ func TestStore_WaitingRunIsWokenByWakingRowsOnly(t *testing.T) {
 	t.Parallel()
 	s := New()
 	run := running(t, s)
-	s.suspend("a", store.Waiting)
+	suspend(t, s, run)
 
 	user := admit(t, s, message("a", "m2"))[0]
 	require.Equal(t, store.Waiting, user.State)
@@ -129,7 +103,7 @@ func TestStore_StopWakesWaitingRunAndNamesIt(t *testing.T) {
 	t.Parallel()
 	s := New()
 	run := running(t, s)
-	s.suspend("a", store.Waiting)
+	suspend(t, s, run)
 	stop := message("a", "m2")
 	stop.Kind, stop.WantsRun, stop.Wakes, stop.Stop = store.KindStop, false, true, true
 	got := admit(t, s, stop)[0]
@@ -141,7 +115,8 @@ func TestStore_PausedSessionStoresAndStartsNothing(t *testing.T) {
 	t.Parallel()
 	s := New()
 	run := running(t, s)
-	s.suspend("a", store.Paused)
+	_, err := s.Pause(t.Context(), "a")
+	require.NoError(t, err)
 	got := admit(t, s, message("a", "m2"))[0]
 	require.Equal(t, store.Paused, got.State)
 	require.Equal(t, run.RunID, got.RunID)

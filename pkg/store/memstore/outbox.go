@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -105,7 +106,7 @@ func (s *Store) reply(r *sessionRow, run *runRow, replies []store.NewReply, trac
 		r.OutSeq++
 		o := &outRow{
 			Delivery: store.Delivery{
-				SKey: r.SKey, OutSeq: r.OutSeq, DKey: n.DKey, Platform: n.Platform,
+				SKey: r.SKey, OutSeq: r.OutSeq, Tenant: r.Tenant, DKey: n.DKey, Platform: n.Platform,
 				Target: cloneJSON(n.Target), Parts: cloneJSON(n.Parts), CreatedAt: now, Traceparent: traceparent,
 			},
 			state: store.OutSent, nextAt: now.Add(firstRing),
@@ -124,6 +125,7 @@ func (s *Store) reply(r *sessionRow, run *runRow, replies []store.NewReply, trac
 	if settled {
 		r.OutSent = r.OutSeq
 	}
+	s.noteGap(r)
 	return before + 1
 }
 
@@ -220,16 +222,21 @@ func (s *Store) MarkDeliveries(ctx context.Context, marks []store.Mark) ([]store
 	parts := make([]int, len(marks))
 	for i, m := range marks {
 		parts[i] = c.array("platform ids", m.PlatformIDs)
+		c.text("mark", m.Reason)
+		if m.State == store.OutDead && m.LetterID == uuid.Nil {
+			c.reject("mark", "no id for the dead letter")
+		}
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("mark deliveries: %w", c.err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.tick()
 	settled := map[string]settledRange{}
 	var order []string
 	for i, m := range marks {
-		if !s.settle(m, parts[i]) {
+		if !s.settle(m, parts[i], now) {
 			continue
 		}
 		g, seen := settled[m.SKey]
@@ -243,7 +250,7 @@ func (s *Store) MarkDeliveries(ctx context.Context, marks []store.Mark) ([]store
 }
 
 // settle gives a pending row its final state, whoever claimed it.
-func (s *Store) settle(m store.Mark, parts int) bool {
+func (s *Store) settle(m store.Mark, parts int, now time.Time) bool {
 	o := s.sessions[m.SKey].out(m.OutSeq)
 	if o == nil || o.state != store.OutPending {
 		return false
@@ -251,6 +258,9 @@ func (s *Store) settle(m store.Mark, parts int) bool {
 	heap.Remove(&s.due, o.place)
 	o.state, o.sender, o.until = m.State, "", time.Time{}
 	o.PlatformIDs, o.SentParts = cloneJSON(m.PlatformIDs), max(o.SentParts, parts)
+	if m.State == store.OutDead {
+		s.bury(o.letter(m), now)
+	}
 	return true
 }
 
@@ -259,11 +269,51 @@ func (s *Store) advance(skeys []string, settled map[string]settledRange) []store
 	var out []store.Marked
 	for _, skey := range skeys {
 		r, g := s.sessions[skey], settled[skey]
-		if r.OutSent != g.low-1 || g.high-g.low+1 != g.rows {
-			continue
+		if r.OutSent == g.low-1 && g.high-g.low+1 == g.rows {
+			r.OutSent = g.high
+			out = append(out, store.Marked{SKey: skey, OutSeq: r.OutSeq, OutSent: r.OutSent})
 		}
-		r.OutSent = g.high
-		out = append(out, store.Marked{SKey: skey, OutSeq: r.OutSeq, OutSent: r.OutSent})
+		s.noteGap(r)
 	}
 	return out
+}
+
+// noteGap remembers a session in which the row behind the settled position is settled as well.
+func (s *Store) noteGap(r *sessionRow) {
+	if o := r.out(r.OutSent + 1); o != nil && o.state != store.OutPending {
+		s.gaps[r] = struct{}{}
+	}
+}
+
+// SettleGaps implements store.Recovery.
+func (s *Store) SettleGaps(ctx context.Context, partitions []int, limit int) ([]store.Doorbell, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("settle gaps: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := distinct(partitions)
+	var out []store.Doorbell
+	for r := range s.gaps {
+		if limit <= 0 {
+			break
+		}
+		if !slices.Contains(own, r.Partition) {
+			continue
+		}
+		limit--
+		delete(s.gaps, r)
+		next := r.out(r.OutSent + 1)
+		for ; next != nil && next.state != store.OutPending; next = r.out(r.OutSent + 1) {
+			r.OutSent++
+		}
+		if next != nil {
+			out = append(out, next.doorbell())
+		}
+	}
+	return out, nil
+}
+
+func (o *outRow) doorbell() store.Doorbell {
+	return store.Doorbell{SKey: o.SKey, OutSeq: o.OutSeq, Platform: o.Platform, Attempts: o.Attempts}
 }

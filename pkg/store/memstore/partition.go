@@ -8,9 +8,11 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
-// partition counts the active sessions of a partition and queues those that wait for a worker, oldest first.
+// partition knows the active sessions of a partition and queues those that wait for a worker, oldest first.
 type partition struct {
-	running, queued int
+	queued int
+	// running and waiting are the sessions in those states.
+	running, waiting map[*sessionRow]struct{}
 	// queue is in the order of its tickets. A session that leaves drops its ticket and its entry stays until there are
 	// more stale entries than queued sessions, so that leaving costs nothing.
 	queue []queueEntry
@@ -28,7 +30,10 @@ func (q queueEntry) stale() bool { return q.row.ticket != q.ticket }
 func (s *Store) move(r *sessionRow, to store.SessionState, now time.Time) {
 	p := &s.partitions[r.Partition]
 	p.leave(r)
-	r.State = to
+	if r.State != to {
+		r.WaitKind, r.WakeAt = "", time.Time{}
+	}
+	r.State, r.delayed = to, false
 	if to == store.Queued {
 		r.QueuedAt = now
 	}
@@ -38,27 +43,31 @@ func (s *Store) move(r *sessionRow, to store.SessionState, now time.Time) {
 func (p *partition) enter(r *sessionRow) {
 	switch r.State {
 	case store.Running:
-		p.running++
+		p.running[r] = struct{}{}
 	case store.Queued:
 		p.queued++
 		p.last++
 		r.ticket = p.last
 		p.queue = append(p.queue, queueEntry{ticket: p.last, row: r})
-	case store.Idle, store.Waiting, store.Paused:
+	case store.Waiting:
+		p.waiting[r] = struct{}{}
+	case store.Idle, store.Paused:
 	}
 }
 
 func (p *partition) leave(r *sessionRow) {
 	switch r.State {
 	case store.Running:
-		p.running--
+		delete(p.running, r)
 	case store.Queued:
 		p.queued--
 		r.ticket = 0
 		if len(p.queue) > 2*p.queued+16 {
 			p.queue = slices.DeleteFunc(p.queue, queueEntry.stale)
 		}
-	case store.Idle, store.Waiting, store.Paused:
+	case store.Waiting:
+		delete(p.waiting, r)
+	case store.Idle, store.Paused:
 	}
 }
 

@@ -81,13 +81,13 @@ func (s *Store) Submission(ctx context.Context, skey, msgUID string) (store.Subm
 	if r == nil || r.uids[msgUID] == 0 {
 		return store.Submission{}, fmt.Errorf("read submission: %w", store.ErrNotFound)
 	}
-	in := r.inbox[r.uids[msgUID]-1]
+	in := r.inbox[r.uids[msgUID]-1] // a row that was purged has no uid
 	out := store.Submission{Seq: in.Seq, Kind: in.Kind, Body: in.Body}
 	if in.notice != nil {
 		out.Notice = in.notice.Parts
 	}
 	if run := s.answering(r, in); run != nil {
-		out.Run = run.Run
+		out.Run, out.Superseded = run.Run, run.superseded(in.Seq)
 	}
 	return out, nil
 }
@@ -142,27 +142,4 @@ func (s *Store) answering(r *sessionRow, in *inboxRow) *runRow {
 		return run
 	}
 	return nil
-}
-
-// History implements store.Transcript.
-func (s *Store) History(ctx context.Context, skey string, sessionID uuid.UUID, limit int) ([]store.Message, error) {
-	if err := alive(ctx); err != nil {
-		return nil, fmt.Errorf("read history: %w", err)
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	r := s.sessions[skey]
-	if r == nil || limit <= 0 {
-		return nil, nil
-	}
-	all := r.history[sessionID]
-	return values(all[max(0, len(all)-limit):]), nil
-}
-
-func values(msgs []*store.Message) []store.Message {
-	out := make([]store.Message, 0, len(msgs))
-	for _, m := range msgs {
-		out = append(out, *m)
-	}
-	return out
 }

@@ -1,30 +1,12 @@
 package memstore
 
 import (
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
-
-// Conversation is a row of a conversation that ended, or that another one ended before.
-type Conversation struct {
-	SessionID uuid.UUID
-	Ended     bool
-	EndReason string
-}
-
-// Conversations returns those of a session, oldest first.
-func (s *Store) Conversations(skey string) []Conversation {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if r := s.sessions[skey]; r != nil {
-		return slices.Clone(r.conversations)
-	}
-	return nil
-}
 
 // reset is the fence of /new for the row LastSeq: the current run ends as cancelled and covers it, a cancelled run is
 // made for rows that wait without one, and if nothing waits the next run covers the row. Returns the run that it ended.
@@ -46,7 +28,7 @@ func (s *Store) reset(r *sessionRow, m *store.AdmitMessage, now time.Time) (fenc
 		to = store.Paused
 	}
 	s.move(r, to, now)
-	r.converse(m.SessionID)
+	s.converse(r, m, now)
 	return fenced
 }
 
@@ -55,16 +37,4 @@ func (s *Store) reset(r *sessionRow, m *store.AdmitMessage, now time.Time) (fenc
 func (s *Store) cover(r *sessionRow, run *runRow, now time.Time) {
 	r.close(run, &store.Finish{From: r.DoneSeq + 1, To: r.LastSeq, State: store.RunCancelled}, now)
 	r.DoneSeq = r.LastSeq
-}
-
-// converse begins a conversation and ends the one before, if the session is not new.
-func (r *sessionRow) converse(next uuid.UUID) {
-	if r.LastSeq > 1 && len(r.conversations) == 0 {
-		r.conversations = append(r.conversations, Conversation{SessionID: r.SessionID})
-	}
-	if n := len(r.conversations); n > 0 {
-		r.conversations[n-1].Ended, r.conversations[n-1].EndReason = true, "new"
-	}
-	r.conversations = append(r.conversations, Conversation{SessionID: next})
-	r.SessionID = next
 }

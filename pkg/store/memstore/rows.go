@@ -14,26 +14,30 @@ import (
 // sessionRow is a session with everything that belongs to it.
 type sessionRow struct {
 	store.Session
-	// inbox[i] has seq i+1, outbox[i] out_seq i+1: rows are never deleted.
+	// stopAt is when somebody first wanted to end the run StopRun.
+	stopAt time.Time
+	// inbox[i] has seq i+1, outbox[i] out_seq i+1; rows that were purged are nil.
 	inbox []*inboxRow
 	uids  map[string]int64
 	// items holds the seq of the row that an item was joined into.
 	items  map[string]int64
 	outbox []*outRow
 	dkeys  map[string]struct{}
-	// history holds branch 0 of each conversation in order, messages the keys of all messages.
-	history  map[uuid.UUID][]*store.Message
+	// messages holds the keys of all messages.
 	messages map[messageKey]struct{}
 	// final holds the ended runs in the order of their ends, which is that of their ranges.
 	final []*runRow
-	// conversations holds those that have a row: all that ended and, after the first end, the current one.
-	conversations []Conversation
-	// ticket is the place in the partition's queue, 0 unless queued.
-	ticket int64
+	// conversations are in the order of their beginnings.
+	conversations []*conversation
+	// ticket is the place in the partition's queue, 0 unless queued; a delayed session is older there than its age says.
+	ticket  int64
+	delayed bool
 }
 
 type inboxRow struct {
 	store.InboxRow
+	at    time.Time
+	items []string
 	// notice is the outbox row that admission answered with, nil if there is none.
 	notice *outRow
 }
@@ -57,6 +61,11 @@ type runRow struct {
 // holds reports whether the fence f is valid; there is no row behind a nil receiver.
 func (r *sessionRow) holds(f store.Fence) bool {
 	return r != nil && r.State == store.Running && r.Gen == f.Gen && r.RunID == f.RunID && r.Owner == f.Owner
+}
+
+// current reports whether the session has that run under that generation, in whatever state.
+func (r *sessionRow) current(gen int64, runID uuid.UUID) bool {
+	return r != nil && runID != uuid.Nil && r.Gen == gen && r.RunID == runID
 }
 
 // out returns the outbox row, nil if there is none.
@@ -87,7 +96,9 @@ func (r *sessionRow) behind(seq int64) []store.InboxRow {
 	seq = min(max(0, seq), int64(len(r.inbox)))
 	rows := make([]store.InboxRow, 0, int64(len(r.inbox))-seq)
 	for _, in := range r.inbox[seq:] {
-		rows = append(rows, in.InboxRow)
+		if in != nil {
+			rows = append(rows, in.InboxRow)
+		}
 	}
 	return rows
 }
@@ -104,7 +115,8 @@ func (s *Store) newRun(r *sessionRow, traceparent string, now time.Time) {
 }
 
 // record adds messages of the run to the history; those that are there already are left alone.
-func (s *Store) record(r *sessionRow, run *runRow, runGen int64, msgs []store.Message) {
+func (r *sessionRow) record(run *runRow, runGen int64, msgs []store.Message) {
+	c := r.conversation(run.SessionID)
 	for _, m := range msgs {
 		key := messageKey{runGen: runGen, branch: m.Branch, n: m.N}
 		if _, stored := r.messages[key]; stored {
@@ -114,7 +126,7 @@ func (s *Store) record(r *sessionRow, run *runRow, runGen int64, msgs []store.Me
 		m.RunGen, m.RunID, m.Content = runGen, run.ID, cloneJSON(m.Content)
 		run.messages = insertMessage(run.messages, &m)
 		if m.Branch == 0 {
-			r.history[r.SessionID] = insertMessage(r.history[r.SessionID], &m)
+			c.history = insertMessage(c.history, &m)
 		}
 	}
 }
@@ -162,6 +174,13 @@ func (run *runRow) closeCalls() {
 // wrote reports whether the run holds a message made from the inbox row.
 func (run *runRow) wrote(seq int64) bool {
 	return slices.ContainsFunc(run.messages, func(m *store.Message) bool { return m.InboxSeq == seq })
+}
+
+// superseded reports whether the run holds the inbox row as one that a newer one has replaced.
+func (run *runRow) superseded(seq int64) bool {
+	return slices.ContainsFunc(run.messages, func(m *store.Message) bool {
+		return m.InboxSeq == seq && m.Role == store.RoleSuperseded
+	})
 }
 
 // coveredBy returns the final run whose range holds seq, nil if there is none.

@@ -106,6 +106,51 @@ func (s *Store) requeue(r *sessionRow, now time.Time) int64 {
 	return r.Gen
 }
 
+// Suspend implements store.Runs: t7, a checkpoint after which the run waits. The wait ends at once if a row that wakes has
+// come which the worker has not seen.
+func (s *Store) Suspend(ctx context.Context, ss []store.Suspension) ([]store.SuspendResult, error) {
+	cps := make([]store.Checkpoint, len(ss))
+	for i := range ss {
+		cps[i] = ss[i].Checkpoint
+	}
+	if err := checkCheckpoints(ctx, cps); err != nil {
+		return nil, fmt.Errorf("suspend runs: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	out := make([]store.SuspendResult, len(ss))
+	for i := range ss {
+		out[i] = s.suspend(&ss[i], now)
+	}
+	return out, nil
+}
+
+func (s *Store) suspend(q *store.Suspension, now time.Time) store.SuspendResult {
+	stored := s.checkpoint(&q.Checkpoint, now)
+	if stored.Err != nil {
+		return store.SuspendResult{Err: stored.Err}
+	}
+	r := s.sessions[q.SKey]
+	if r.WakeSeq > q.Seen {
+		s.requeue(r, now)
+	} else {
+		s.interrupt(r, store.Waiting, now)
+		r.WaitKind, r.WakeAt = q.Kind, q.WakeAt
+	}
+	return store.SuspendResult{Gen: r.Gen, State: r.State, FirstOut: stored.FirstOut}
+}
+
+// interrupt takes the current run, if there is one, from its owner and lets it wait.
+func (s *Store) interrupt(r *sessionRow, to store.SessionState, now time.Time) {
+	r.Gen++
+	r.Owner = ""
+	s.move(r, to, now)
+	if run := s.runs[r.RunID]; run != nil {
+		run.State, run.Owner, run.LastGen = store.RunWaiting, "", r.Gen
+	}
+}
+
 func checkCheckpoints(ctx context.Context, cps []store.Checkpoint) error {
 	if err := alive(ctx); err != nil {
 		return err
@@ -114,12 +159,30 @@ func checkCheckpoints(ctx context.Context, cps []store.Checkpoint) error {
 	for i := range cps {
 		c.text("fence", cps[i].SKey, cps[i].Owner)
 		c.messages(cps[i].Messages)
-		for _, call := range cps[i].ToolCalls {
-			c.text("tool call", call.CallID, call.Name, call.Effect, string(call.State))
-			c.json("tool result", call.Result)
-		}
+		c.calls(cps[i].ToolCalls)
+		c.ownReplies(cps[i].Replies)
 	}
 	return c.err
+}
+
+func (c *checker) calls(calls []store.ToolCall) {
+	for _, call := range calls {
+		c.text("tool call", call.CallID, call.Name, call.Effect, string(call.State))
+		c.json("tool result", call.Result)
+	}
+}
+
+// ownReplies checks the replies of a checkpoint, each of which has a dkey of its own.
+func (c *checker) ownReplies(replies []store.NewReply) {
+	seen := map[string]bool{}
+	for i := range replies {
+		n := &replies[i]
+		c.reply(n)
+		if n.DKey == "" || seen[n.DKey] {
+			c.reject("reply", "no dkey of its own")
+		}
+		seen[n.DKey] = true
+	}
 }
 
 // checkpoint is t3.
@@ -130,14 +193,25 @@ func (s *Store) checkpoint(cp *store.Checkpoint, now time.Time) store.Checkpoint
 	}
 	r.TouchedAt = now
 	run := s.runs[r.RunID]
-	s.record(r, run, cp.RunGen, cp.Messages)
+	r.record(run, cp.RunGen, cp.Messages)
 	run.putCalls(cp.ToolCalls)
 	for _, seq := range cp.Taken {
-		if seq >= 1 && seq <= int64(len(r.inbox)) {
+		if seq >= 1 && seq <= int64(len(r.inbox)) && r.inbox[seq-1] != nil {
 			r.inbox[seq-1].RunID = run.ID
 		}
 	}
-	return store.CheckpointResult{Signals: store.Signals{LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun}}
+	return store.CheckpointResult{
+		Signals:  store.Signals{LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun},
+		FirstOut: s.reply(r, run, r.unwritten(cp.Replies), run.traceparent, now),
+	}
+}
+
+// unwritten returns those of the replies that no earlier try has written.
+func (r *sessionRow) unwritten(replies []store.NewReply) []store.NewReply {
+	return slices.DeleteFunc(slices.Clone(replies), func(n store.NewReply) bool {
+		_, written := r.dkeys[n.DKey]
+		return written
+	})
 }
 
 func (c *checker) messages(msgs []store.Message) {
@@ -159,6 +233,6 @@ func (s *Store) Heartbeat(ctx context.Context, w store.WorkerBeat) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.workers[w.WorkerID] = w
+	s.workers[w.WorkerID] = workerRow{WorkerBeat: w, at: s.tick()}
 	return nil
 }

@@ -1,11 +1,14 @@
 package memstore
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
@@ -60,6 +63,9 @@ func (s *Store) QueuedRuns(
 				continue
 			}
 			waited := now.Sub(q.row.QueuedAt)
+			if waited < age && q.row.delayed {
+				continue
+			}
 			if waited < age {
 				break // the rest of the queue is younger
 			}
@@ -95,7 +101,7 @@ func (s *Store) DueDeliveries(ctx context.Context, limit int) ([]store.Doorbell,
 	var out []store.Doorbell
 	for len(out) < limit && len(s.due) > 0 && !s.due[0].dueAt().After(now) {
 		o := s.due[0]
-		out = append(out, store.Doorbell{SKey: o.SKey, OutSeq: o.OutSeq, Platform: o.Platform, Attempts: o.Attempts})
+		out = append(out, o.doorbell())
 		o.nextAt = now.Add(nextRing)
 		heap.Fix(&s.due, o.place)
 	}
@@ -110,8 +116,66 @@ func (s *Store) Backlog(ctx context.Context, partitions []int) (running, queued 
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, p := range distinct(partitions) {
-		running += s.partitions[p].running
+		running += len(s.partitions[p].running)
 		queued += s.partitions[p].queued
 	}
 	return running, queued, nil
+}
+
+// WakeDue implements store.Sweep. Those that are due the longest come first.
+func (s *Store) WakeDue(ctx context.Context, partitions []int, fresh []uuid.UUID) ([]store.QueuedRun, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("wake due sessions: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.tick()
+	due := s.dueSessions(partitions, now)
+	due = due[:min(len(due), len(fresh))]
+	for i, r := range due {
+		if _, used := s.runs[fresh[i]]; r.collecting() && (used || fresh[i] == uuid.Nil) {
+			return nil, fmt.Errorf("wake due sessions: %w: run id: not fresh", store.ErrRejected)
+		}
+	}
+	out := make([]store.QueuedRun, 0, len(due))
+	for i, r := range due {
+		if r.collecting() {
+			s.begin(r, fresh[i], "", now)
+		} else {
+			s.requeue(r, now)
+		}
+		out = append(out, r.queuedRun(0))
+	}
+	return out, nil
+}
+
+func (s *Store) dueSessions(partitions []int, now time.Time) []*sessionRow {
+	var due []*sessionRow
+	for _, p := range distinct(partitions) {
+		for r := range s.partitions[p].waiting {
+			if !r.WakeAt.IsZero() && !r.WakeAt.After(now) {
+				due = append(due, r)
+			}
+		}
+	}
+	slices.SortFunc(due, func(a, b *sessionRow) int {
+		return cmp.Or(a.WakeAt.Compare(b.WakeAt), cmp.Compare(a.SKey, b.SKey))
+	})
+	return due
+}
+
+// RunningByTenant implements store.Sweep.
+func (s *Store) RunningByTenant(ctx context.Context) (map[string]int, error) {
+	if err := alive(ctx); err != nil {
+		return nil, fmt.Errorf("count running sessions: %w", err)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := map[string]int{}
+	for i := range s.partitions {
+		for r := range s.partitions[i].running {
+			out[r.Tenant]++
+		}
+	}
+	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/pkg/store"
@@ -125,7 +126,8 @@ func (t *t1) queueOdd(b *pgx.Batch, i int) {
 		b.Queue(dbgen.EnsureSession, spread(ensureSessionParams(m))...)
 		queue(b, dbgen.AdmitReset, admitResetParams(m, t.notices[i]), func(r dbgen.AdmitResetRow) {
 			t.results[i] = store.Admitted{
-				Seq: r.LastSeq, Gen: r.Gen, State: store.SessionState(r.State), OutSeq: r.NoticeSeq, Fenced: r.OldRun.UUID,
+				Seq: r.LastSeq, Kind: m.Kind, DoneSeq: r.DoneSeq, Gen: r.Gen, State: store.SessionState(r.State),
+				OutSeq: r.NoticeSeq, Fenced: r.OldRun.UUID,
 			}
 		})
 	default:
@@ -137,8 +139,8 @@ func (t *t1) queueOdd(b *pgx.Batch, i int) {
 
 func admitted(r dbgen.AdmitMessageRow) store.Admitted {
 	return store.Admitted{
-		Seq: r.LastSeq, Gen: r.Gen, State: store.SessionState(r.State), RunID: r.RunID.UUID, Created: r.Created,
-		Owner: r.Owner.String, StopRun: r.StopRun.UUID, OutSeq: r.NoticeSeq,
+		Seq: r.LastSeq, Kind: store.InboxKind(r.RowKind), DoneSeq: r.DoneSeq, Gen: r.Gen, State: store.SessionState(r.State),
+		RunID: r.RunID.UUID, Created: r.Created, Owner: r.Owner.String, StopRun: r.StopRun.UUID, OutSeq: r.NoticeSeq,
 	}
 }
 
@@ -170,28 +172,46 @@ func admitBatchParams(msgs []store.AdmitMessage) dbgen.AdmitBatchParams {
 }
 
 func admitMessageParams(m *store.AdmitMessage, notice []byte) dbgen.AdmitMessageParams {
-	return dbgen.AdmitMessageParams{
+	p := dbgen.AdmitMessageParams{
 		Skey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: m.SessionID, Part: partition(m),
 		AgentID: m.AgentID, RunClass: runClass(m), Uid: m.UID, Kind: string(m.Kind), Body: jsonb(m.Body), Grp: m.Group,
 		StreamSeq: m.StreamSeq, Traceparent: m.Traceparent, RunID: m.RunID,
 		WantsRun: m.WantsRun, Wakes: m.Wakes || m.Stop, Steer: m.Steer, Stop: m.Stop, Items: items(m),
 		Notice: notice, NoticeRead: noticeRead(m), NoticeIfIdle: m.NoticeIfIdle,
+		RejectIfBusy: m.RejectIfBusy, Interrupt: m.Interrupt, EndsCollect: m.EndsCollect,
 	}
+	if m.Collect != nil {
+		p.Collects, p.QuietUs, p.MaxUs = true, m.Collect.Quiet.Microseconds(), m.Collect.Max.Microseconds()
+	}
+	return p
 }
 
 func ensureSessionParams(m *store.AdmitMessage) dbgen.EnsureSessionParams {
+	first := m.SessionID
+	if m.Resume != nil { // a new session has none to take up again
+		first = uuid.New()
+	}
 	return dbgen.EnsureSessionParams{
-		Skey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: m.SessionID, Part: partition(m),
+		Skey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey, SessionID: first, Part: partition(m),
 		AgentID: m.AgentID, RunClass: runClass(m),
 	}
 }
 
 func admitResetParams(m *store.AdmitMessage, notice []byte) dbgen.AdmitResetParams {
-	return dbgen.AdmitResetParams{
+	p := dbgen.AdmitResetParams{
 		Skey: m.SKey, SessionID: m.SessionID, RunID: m.RunID, Uid: m.UID, Kind: string(m.Kind), Body: jsonb(m.Body),
 		Grp: m.Group, StreamSeq: m.StreamSeq, Traceparent: m.Traceparent, Items: items(m),
 		Notice: notice, NoticeRead: noticeRead(m),
 	}
+	switch {
+	case m.Resume == nil:
+	case m.Resume.Parent == uuid.Nil:
+		p.Resumed = true
+	default:
+		p.Parent = uuid.NullUUID{UUID: m.Resume.Parent, Valid: true}
+		p.ParentUpto = pgtype.Int8{Int64: m.Resume.ParentUpto, Valid: true}
+	}
+	return p
 }
 
 // items is never nil, for that would be a NULL array.

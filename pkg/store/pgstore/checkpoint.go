@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,7 +21,8 @@ func (s *Store) Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store
 				results[i] = store.CheckpointResult{Err: store.ErrFenced}
 				queue(b, dbgen.Checkpoint, params[i], func(r dbgen.CheckpointRow) {
 					results[i] = store.CheckpointResult{
-						Signals: store.Signals{LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun.UUID},
+						Signals:  store.Signals{LastSeq: r.LastSeq, CtlSeq: r.CtlSeq, StopRun: r.StopRun.UUID},
+						FirstOut: r.FirstOut,
 					}
 				})
 			}
@@ -74,8 +76,11 @@ func eachOrAll[R any](
 	return results, errors.Join(all...)
 }
 
+// lockSessions comes first where several sessions are written, or where a statement has to see what an earlier try of it
+// may have written: replies.
 func lockSessions(b *pgx.Batch, params []dbgen.CheckpointParams) {
-	if len(params) > 1 {
+	replies := func(p dbgen.CheckpointParams) bool { return string(p.Replies) != "[]" }
+	if len(params) > 1 || slices.ContainsFunc(params, replies) {
 		b.Queue(dbgen.LockSessions, column(params, func(p *dbgen.CheckpointParams) string { return p.Skey }))
 	}
 }
@@ -89,8 +94,15 @@ func checkpointParams(cp *store.Checkpoint) (dbgen.CheckpointParams, error) {
 	if err != nil {
 		return dbgen.CheckpointParams{}, err
 	}
+	if slices.ContainsFunc(cp.Replies, func(r store.NewReply) bool { return r.DKey == "" }) {
+		return dbgen.CheckpointParams{}, rejected("reply without a dkey")
+	}
+	replies, err := repliesJSON(cp.Replies)
+	if err != nil {
+		return dbgen.CheckpointParams{}, err
+	}
 	return dbgen.CheckpointParams{
 		Skey: cp.SKey, Gen: cp.Gen, RunID: cp.RunID, Owner: cp.Owner, RunGen: cp.RunGen,
-		Messages: msgs, ToolCalls: calls, Taken: cp.Taken,
+		Messages: msgs, ToolCalls: calls, Taken: append([]int64{}, cp.Taken...), Replies: replies, Settled: allRead(cp.Replies),
 	}, nil
 }

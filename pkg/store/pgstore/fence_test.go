@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -34,16 +35,44 @@ const (
 	raceWorkers  = 4
 )
 
+// recordWrites keeps what every statement has committed about a session, in the order of the commits: a writer holds the
+// row from the write to the commit.
+const recordWrites = `
+create table audit(n bigint generated always as identity, skey text, gen bigint, owner text, st text, run uuid);
+create function note() returns trigger language plpgsql as $$ begin
+	insert into audit(skey, gen, owner, st, run) values (new.skey, new.gen, new.owner, new.state||' '||new.last_seq||' '||new.done_seq||' '||new.session_id, new.run_id);
+	return null;
+end $$;
+create trigger note after insert or update on sessions for each row execute function note()`
+
+// requireInvariants holds what was written to I3, I4, I5 and I7 of docs/architecture.md.
+func requireInvariants(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	require.Zero(t, scan[int](t, conn, `select count(*) from (
+		select gen, lag(gen, 1, 0::bigint) over (partition by skey order by n) as before from audit
+	) x where gen < before`), "generations of committed writes never fall")
+	require.Zero(t, scan[int](t, conn, `select count(*) from (
+		select from audit where owner is not null group by skey, gen having count(distinct owner) > 1
+	) x`), "a generation has one owner")
+	require.Zero(t, scan[int](t, conn, `select count(*) from (
+		select from_seq, lag(to_seq, 1, 0) over (partition by skey order by first_gen) as before from runs
+		where state in ('done', 'cancelled', 'failed', 'dead')
+	) x where from_seq <> before + 1`), "ranges of final runs tile the inbox")
+	require.Zero(t, scan[int](t, conn, `select count(*) from (
+		select out_seq, row_number() over (partition by skey order by out_seq) as n from outbox
+	) x where out_seq <> n`), "out_seq has no gaps")
+	require.Zero(t, scan[int](t, conn, `select count(*) from outbox o join sessions s using (skey)
+		where o.out_seq > s.out_seq or o.state = 'pending' and o.out_seq <= s.out_sent`), "no position is ahead of its rows")
+	require.Zero(t, scan[int](t, conn, `select count(*) from sessions s left join runs r using (run_id)
+		where s.run_id is not null and r.state is distinct from case s.state when 'paused' then 'waiting' else s.state end`),
+		"a run is what its session says")
+}
+
 func TestStore_FenceHoldsAgainstRacingWorkers(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	conn := connect(t, url)
-	exec(t, conn, `create table audit(n bigint generated always as identity, skey text, gen bigint);
-		create function note() returns trigger language plpgsql as $$ begin
-			insert into audit(skey, gen) values (new.skey, new.gen);
-			return null;
-		end $$;
-		create trigger note after insert or update on sessions for each row execute function note()`)
+	exec(t, conn, recordWrites)
 	r := &race{store: open(t, url), kept: map[string]bool{}, lost: map[string]bool{}, finished: map[uuid.UUID]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -56,8 +85,7 @@ func TestStore_FenceHoldsAgainstRacingWorkers(t *testing.T) {
 	for i := range raceWorkers {
 		wg.Go(func() { errs <- r.work(working, fmt.Sprint("worker", i)) })
 	}
-	thief := connect(t, url)
-	wg.Go(func() { errs <- takeOver(working, thief) })
+	wg.Go(func() { errs <- r.takeOver(working) })
 
 	await.True(t, 2*time.Minute, func() bool {
 		return scan[int](t, conn, `select coalesce(sum(done_seq), 0)::int from sessions`) == raceSessions*raceMessages
@@ -152,18 +180,18 @@ func (r *race) run(ctx context.Context, claimed []store.Claimed) error {
 	return nil
 }
 
-// takeOver is T6 on one running session after another.
-func takeOver(ctx context.Context, conn *pgx.Conn) error {
+// takeOver is T6 on running sessions, whose workers are alive.
+func (r *race) takeOver(ctx context.Context) error {
 	for ctx.Err() == nil {
-		_, err := conn.Exec(ctx, `with v as (
-				select skey, gen, owner from sessions where state = 'running' order by random() limit 1
-			), s as (
-				update sessions x set gen = x.gen + 1, owner = null, state = 'queued', queued_at = now(), attempt = attempt + 1
-				from v where x.skey = v.skey and x.gen = v.gen and x.owner = v.owner returning x.run_id, x.gen
-			)
-			update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = s.run_id`)
+		runs, _, err := r.store.RunningRuns(ctx, allPartitions(), "", raceSessions)
 		if err != nil {
 			return unlessEnded(ctx, err)
+		}
+		for _, run := range runs {
+			_, err := r.store.Takeover(ctx, store.Takeover{SKey: run.SKey, Gen: run.Gen, Owner: run.Owner})
+			if err != nil && !errors.Is(err, store.ErrFenced) {
+				return unlessEnded(ctx, err)
+			}
 		}
 	}
 	return nil
@@ -187,13 +215,7 @@ func (r *race) check(t *testing.T, conn *pgx.Conn) {
 	}
 	require.Equal(t, raceSessions*raceMessages, scan[int](t, conn, `select count(*) from runs where state = 'done'`))
 	require.Zero(t, scan[int](t, conn, `select count(*) from (
-		select from_seq, lag(to_seq, 1, 0) over (partition by skey order by first_gen) as before from runs where state = 'done'
-	) x where from_seq <> before + 1`), "ranges of final runs tile the inbox")
-	require.Zero(t, scan[int](t, conn, `select count(*) from (
-		select skey, out_seq, row_number() over (partition by skey order by out_seq) as n, count(*) over (partition by run_id) as replies
-		from outbox
-	) x where out_seq <> n or replies <> 1`), "one reply per run, out_seq without gaps")
-	require.Zero(t, scan[int](t, conn, `select count(*) from (
-		select gen, lag(gen, 1, 0::bigint) over (partition by skey order by n) as before from audit
-	) x where gen < before`), "generations of committed writes never fall")
+		select count(*) over (partition by run_id) as replies from outbox
+	) x where replies <> 1`), "one reply per run")
+	requireInvariants(t, conn)
 }

@@ -104,19 +104,26 @@ func (s *Store) finish(ctx context.Context, f *store.Finish, p dbgen.FinishParam
 
 // StopQueued implements store.Runs.
 func (s *Store) StopQueued(ctx context.Context, q store.QueuedStop) (store.FinishResult, error) {
+	return s.endStopped(ctx, "stop queued run", q, func(b *pgx.Batch, p dbgen.StopQueuedParams, done func(dbgen.FinishRow)) {
+		queue(b, dbgen.StopQueued, p, func(r dbgen.StopQueuedRow) { done(dbgen.FinishRow(r)) })
+	})
+}
+
+// endStopped sends a cancelled form that needs no fence.
+func (s *Store) endStopped(
+	ctx context.Context, doing string, q store.QueuedStop, statement func(*pgx.Batch, dbgen.StopQueuedParams, func(dbgen.FinishRow)),
+) (store.FinishResult, error) {
 	replies, err := repliesJSON(q.Replies)
 	if err != nil {
-		return store.FinishResult{}, wrap("stop queued run", err)
+		return store.FinishResult{}, wrap(doing, err)
 	}
 	params := dbgen.StopQueuedParams{
 		Skey: q.SKey, Gen: q.Gen, RunID: q.RunID, FromSeq: q.From, Upto: q.To, Replies: replies, Settled: allRead(q.Replies),
 		NextRunID: q.NextRunID, NextTraceparent: q.NextTraceparent,
 	}
 	result := store.FinishResult{Outcome: store.FinishFenced}
-	err = send(ctx, s.sync, "stop queued run", func(b *pgx.Batch) {
-		queue(b, dbgen.StopQueued, params, func(r dbgen.StopQueuedRow) {
-			result = finished(q.Replies, dbgen.FinishRow(r))
-		})
+	err = send(ctx, s.sync, doing, func(b *pgx.Batch) {
+		statement(b, params, func(r dbgen.FinishRow) { result = finished(q.Replies, r) })
 	})
 	if err != nil {
 		return store.FinishResult{}, err

@@ -20,7 +20,7 @@ func TestMigrate_RepeatedChangesNothing(t *testing.T) {
 
 	pending, err := pgstore.Pending(t.Context(), cfg)
 	require.NoError(t, err)
-	require.Equal(t, []int64{1, 2}, pending)
+	require.Equal(t, []int64{1, 2, 3}, pending)
 	require.Zero(t, scan[int](t, conn, objects), "asking changes nothing")
 
 	require.NoError(t, pgstore.Migrate(t.Context(), cfg))

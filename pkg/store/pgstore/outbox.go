@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hermes-runtime/hermes/pkg/store"
@@ -40,7 +41,7 @@ func claimDeliveriesParams(sender string, claims []store.DeliveryClaim) dbgen.Cl
 
 func delivery(r *dbgen.ClaimDeliveriesRow) store.Delivery {
 	return store.Delivery{
-		SKey: r.Skey, OutSeq: r.OutSeq, DKey: r.Dkey, RunID: r.RunID.UUID, Platform: r.Platform,
+		SKey: r.Skey, OutSeq: r.OutSeq, Tenant: r.Tenant, DKey: r.Dkey, RunID: r.RunID.UUID, Platform: r.Platform,
 		Target: r.Target, Parts: r.Parts, Attempts: int(r.Attempts), Maybe: int(r.Maybe),
 		Plan: r.Plan, SentParts: int(r.SentParts), PlatformIDs: r.PlatformIds,
 		CreatedAt: utc(r.CreatedAt), Traceparent: r.Traceparent.String,
@@ -92,6 +93,11 @@ func (s *Store) MarkDeliveries(ctx context.Context, marks []store.Mark) ([]store
 }
 
 func (s *Store) mark(ctx context.Context, marks []store.Mark) ([]store.Marked, error) {
+	for i := range marks {
+		if marks[i].State == store.OutDead && marks[i].LetterID == uuid.Nil {
+			return nil, wrap("mark deliveries", rejected("dead delivery without the id of its letter"))
+		}
+	}
 	var out []store.Marked
 	err := send(ctx, s.sync, "mark deliveries", func(b *pgx.Batch) {
 		out = nil
@@ -111,5 +117,7 @@ func markParams(marks []store.Mark) dbgen.MarkDeliveriesParams {
 		OutSeqs:     column(marks, func(m *store.Mark) int64 { return m.OutSeq }),
 		States:      column(marks, func(m *store.Mark) string { return string(m.State) }),
 		PlatformIds: column(marks, func(m *store.Mark) []byte { return jsonb(m.PlatformIDs) }),
+		Reasons:     column(marks, func(m *store.Mark) string { return m.Reason }),
+		LetterIds:   column(marks, func(m *store.Mark) uuid.UUID { return m.LetterID }),
 	}
 }

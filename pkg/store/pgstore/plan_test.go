@@ -20,8 +20,11 @@ func plan(t *testing.T, conn *pgx.Conn, sql string) string {
 		nulls++
 	}
 	exec(t, conn, "prepare hot as "+sql)
-	args := strings.TrimSuffix(strings.Repeat("null,", nulls), ",")
-	rows, err := conn.Query(t.Context(), fmt.Sprintf("explain execute hot(%s)", args), pgx.QueryExecModeSimpleProtocol)
+	args := ""
+	if nulls > 0 {
+		args = "(" + strings.TrimSuffix(strings.Repeat("null,", nulls), ",") + ")"
+	}
+	rows, err := conn.Query(t.Context(), "explain execute hot"+args, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -49,6 +52,7 @@ func lookup() map[string][]string {
 		"inbox_items_pkey": {"(skey =", "(item_uid ="}, "previews_pkey": {"(skey =", "(run_id ="},
 		"aliases_pkey": {"(tenant =", "(platform =", "(account =", "(id ="}, "aliases_canonical_idx": {"(canonical ="},
 		"outbox_pkey": {"(skey =", "(out_seq ="}, "outbox_dkey_skey_key": {"(dkey "},
+		"outbox_run_idx": {"(run_id ="}, "conversations_pkey": {"(session_id ="},
 	}
 }
 
@@ -84,6 +88,8 @@ func requireLookups(t *testing.T, conn *pgx.Conn, state string) {
 		"AdmitReset": dbgen.AdmitReset, "AdmitEdit": dbgen.AdmitEdit, "Handover": dbgen.Handover, "StopQueued": dbgen.StopQueued,
 		"InboxAfter": dbgen.InboxAfter, "FindInbox": dbgen.FindInbox, "KnownItems": dbgen.KnownItems,
 		"ResolveAliases": dbgen.ResolveAliases, "LearnAlias": dbgen.LearnAlias, "Stops": dbgen.Stops,
+		"Suspend": dbgen.Suspend, "Takeover": dbgen.Takeover, "GiveUp": dbgen.GiveUp, "Reclaim": dbgen.Reclaim,
+		"EndStopped": dbgen.EndStopped, "RunToolCalls": dbgen.RunToolCalls, "IsSuperseded": dbgen.IsSuperseded,
 		"Previews": dbgen.Previews, "ForgetPreviews": dbgen.ForgetPreviews,
 		"ClaimBatch": dbgen.ClaimBatch, "ClaimedInbox": dbgen.ClaimedInbox, "ClaimedToolCalls": dbgen.ClaimedToolCalls,
 		"Checkpoint": dbgen.Checkpoint, "FinishBatch": dbgen.FinishBatch, "Finish": dbgen.Finish, "FinishState": dbgen.FinishState,
@@ -116,9 +122,19 @@ func requireLookups(t *testing.T, conn *pgx.Conn, state string) {
 func TestSweeperStatements_UseTheSmallIndexes(t *testing.T) {
 	t.Parallel()
 	conn := planner(t)
-	for _, sql := range []string{dbgen.QueuedRuns, dbgen.Backlog} {
+	for _, sql := range []string{dbgen.QueuedRuns, dbgen.Backlog, dbgen.RunningRuns, dbgen.RunningByTenant, dbgen.StaleStops} {
 		require.Contains(t, plan(t, conn, sql), "sessions_active_idx")
 	}
+	for _, sql := range []string{dbgen.WakeDue, dbgen.StaleStops} {
+		require.Contains(t, plan(t, conn, sql), "sessions_wake_idx")
+	}
+	require.Regexp(t, "timers_(due|next)_idx", plan(t, conn, dbgen.DueTimers))
+	require.Contains(t, plan(t, conn, dbgen.SettleGaps), "sessions_part_idx")
 	require.Contains(t, plan(t, conn, dbgen.DueDeliveries), "outbox_due_idx")
+	for sql, index := range map[string]string{
+		dbgen.PurgeInbox: "inbox_created_idx", dbgen.PurgeOutbox: "outbox_created_idx", dbgen.PurgeRuns: "runs_created_idx",
+	} {
+		require.Contains(t, plan(t, conn, sql), index)
+	}
 	require.NotContains(t, plan(t, conn, dbgen.QueuedRuns), "Sort Key: q", "a page stops reading when it is full")
 }

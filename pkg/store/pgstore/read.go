@@ -3,9 +3,9 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/store/pgstore/internal/dbgen"
@@ -17,14 +17,19 @@ func (s *Store) Session(ctx context.Context, skey string) (store.Session, error)
 	if err != nil {
 		return store.Session{}, wrap("read session "+skey, err)
 	}
+	return sessionOf(&r), nil
+}
+
+func sessionOf(r *dbgen.GetSessionRow) store.Session {
 	return store.Session{
 		SKey: r.Skey, Tenant: r.Tenant, SessionKey: r.SessionKey, SessionID: r.SessionID, Partition: int(r.Part),
 		AgentID: r.AgentID, RunClass: r.RunClass, State: store.SessionState(r.State), Gen: r.Gen,
 		RunID: r.RunID.UUID, Owner: r.Owner.String,
 		LastSeq: r.LastSeq, DoneSeq: r.DoneSeq, WantSeq: r.WantSeq, WakeSeq: r.WakeSeq, CtlSeq: r.CtlSeq,
 		StopRun: r.StopRun.UUID, OutSeq: r.OutSeq, OutSent: r.OutSent,
-		Attempt: int(r.Attempt), Stall: int(r.Stall), QueuedAt: utc(r.QueuedAt), TouchedAt: utc(r.TouchedAt),
-	}, nil
+		Attempt: int(r.Attempt), Stall: int(r.Stall), StallKey: r.StallKey.String, QueuedAt: utc(r.QueuedAt),
+		TouchedAt: utc(r.TouchedAt), WaitKind: store.WaitKind(r.WaitKind.String), WakeAt: utc(r.WakeAt),
+	}
 }
 
 // Run implements store.Reader.
@@ -78,7 +83,10 @@ func (s *Store) Submission(ctx context.Context, skey, msgUID string) (store.Subm
 	if err != nil && !errors.Is(err, store.ErrNotFound) { // retention may have taken the run in between
 		return store.Submission{}, err
 	}
-	return out, nil
+	out.Superseded, err = bounded(ctx, s.queries.IsSuperseded, dbgen.IsSupersededParams{
+		RunID: r.RunID.UUID, Seq: pgtype.Int8{Int64: r.Seq, Valid: true},
+	})
+	return out, wrap("read submission", err)
 }
 
 // InboxAfter implements store.Reader.
@@ -110,16 +118,6 @@ func inboxRow(r *dbgen.InboxAfterRow) store.InboxRow {
 func (s *Store) KnownItems(ctx context.Context, skey string, uids []string) ([]string, error) {
 	known, err := bounded(ctx, s.queries.KnownItems, dbgen.KnownItemsParams{Skey: skey, Uids: append([]string{}, uids...)})
 	return known, wrap("read known items", err)
-}
-
-// History implements store.Transcript.
-func (s *Store) History(ctx context.Context, skey string, sessionID uuid.UUID, limit int) ([]store.Message, error) {
-	rows, err := bounded(ctx, s.queries.History, dbgen.HistoryParams{Skey: skey, SessionID: sessionID, MaxRows: int32(max(0, limit))})
-	if err != nil {
-		return nil, wrap("read history", err)
-	}
-	slices.Reverse(rows) // the newest come first
-	return column(rows, message), nil
 }
 
 func message(r *dbgen.HistoryRow) store.Message {

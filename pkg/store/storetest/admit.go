@@ -257,11 +257,11 @@ func deadLetters(t *testing.T, e *env) {
 		Dead:    []store.DeadLetter{dead},
 	})
 	require.NoError(t, err)
-	got := e.DeadLetters(t)
+	got := e.letters(t)
 	require.Len(t, got, 1)
 	require.JSONEq(t, string(dead.Payload), string(got[0].Payload))
 	got[0].Payload = dead.Payload
-	require.Equal(t, dead, got[0])
+	require.Equal(t, dead, got[0].DeadLetter)
 	require.Equal(t, int64(11), e.offset(t, 3).LastSeq)
 }
 
@@ -308,7 +308,7 @@ func admitPoison(t *testing.T, e *env) {
 		require.Equal(t, before, e.session(t, a), name)
 	}
 	e.noSession(t, b)
-	require.Empty(t, e.DeadLetters(t))
+	require.Empty(t, e.letters(t))
 	require.Equal(t, int64(10), e.offset(t, 3).LastSeq)
 }
 

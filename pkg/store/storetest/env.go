@@ -132,7 +132,25 @@ func (e *env) admit(t tb, msgs ...store.AdmitMessage) []store.Admitted {
 	got, err := e.Store.Admit(t.Context(), store.Admission{Messages: msgs})
 	require.NoError(t, err)
 	require.Len(t, got, len(msgs))
+	for i := range got {
+		requireNumbered(t, &msgs[i], &got[i])
+	}
 	return got
+}
+
+// requireNumbered checks what every admission says in the same way, and takes it out, so that a case compares the rest.
+func requireNumbered(t tb, m *store.AdmitMessage, got *store.Admitted) {
+	t.Helper()
+	if got.Duplicate || m.Edit != nil {
+		require.Equal(t, []any{store.InboxKind(""), int64(0)}, []any{got.Kind, got.DoneSeq})
+		return
+	}
+	if !m.RejectIfBusy {
+		require.Equal(t, m.Kind, got.Kind)
+		got.Kind = ""
+	}
+	require.LessOrEqual(t, got.DoneSeq, got.Seq)
+	got.DoneSeq = 0
 }
 
 func (e *env) admitOne(t tb, m store.AdmitMessage) store.Admitted {
@@ -211,6 +229,89 @@ func (e *env) answer(t tb, c chat, uid string, replies ...store.NewReply) uuid.U
 	return run.RunID
 }
 
+// takeOver is T6 of a run whose worker is thought to be dead.
+func (e *env) takeOver(t tb, c chat) store.TakenOver {
+	t.Helper()
+	s := e.session(t, c)
+	got, err := e.Store.Takeover(t.Context(), store.Takeover{SKey: c.skey, Gen: s.Gen, Owner: s.Owner})
+	require.NoError(t, err)
+	return got
+}
+
+// suspension is T7 of a run that has seen all that has come.
+func suspension(c store.Claimed) store.Suspension {
+	return store.Suspension{
+		Checkpoint: store.Checkpoint{Fence: c.Fence, RunGen: c.FirstGen}, Seen: c.LastSeq, Kind: store.WaitApproval,
+	}
+}
+
+func (e *env) trySuspend(t tb, s store.Suspension) store.SuspendResult {
+	t.Helper()
+	got, err := e.Store.Suspend(t.Context(), []store.Suspension{s})
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	return got[0]
+}
+
+// suspend lets the run wait for an answer, without a time.
+func (e *env) suspend(t tb, c store.Claimed) {
+	t.Helper()
+	got := e.trySuspend(t, suspension(c))
+	require.Equal(t, store.SuspendResult{Gen: c.Gen + 1, State: store.Waiting}, got)
+}
+
+func (e *env) pause(t tb, c chat) store.Session {
+	t.Helper()
+	s, err := e.Store.Pause(t.Context(), c.skey)
+	require.NoError(t, err)
+	return s
+}
+
+func (e *env) unpause(t tb, c chat) store.Unpaused {
+	t.Helper()
+	u, err := e.Store.Unpause(t.Context(), c.skey, newID())
+	require.NoError(t, err)
+	return u
+}
+
+func (e *env) conversations(t tb, c chat) []store.Conversation {
+	t.Helper()
+	got, err := e.Store.Conversations(t.Context(), c.skey, 100)
+	require.NoError(t, err)
+	return got
+}
+
+// requireConversations checks the conversations of a session, newest first: the first one is current.
+func requireConversations(t tb, got []store.Conversation, ids ...uuid.UUID) {
+	t.Helper()
+	var have []uuid.UUID
+	for i, c := range got {
+		have = append(have, c.ID)
+		require.Equal(t, i == 0, c.EndedAt.IsZero(), "only the newest goes on")
+	}
+	require.Equal(t, ids, have)
+}
+
+func (e *env) toolCalls(t tb, runID uuid.UUID) []store.ToolCall {
+	t.Helper()
+	got, err := e.Store.RunToolCalls(t.Context(), runID)
+	require.NoError(t, err)
+	return got
+}
+
+// letters returns all dead letters with their payloads, newest first.
+func (e *env) letters(t tb) []store.StoredLetter {
+	t.Helper()
+	got, err := e.Store.DeadLetters(t.Context(), store.LetterQuery{Limit: 100})
+	require.NoError(t, err)
+	for i := range got {
+		require.Empty(t, got[i].Payload, "a list has no payloads")
+		got[i], err = e.Store.DeadLetter(t.Context(), got[i].ID)
+		require.NoError(t, err)
+	}
+	return got
+}
+
 func (e *env) session(t tb, c chat) store.Session {
 	t.Helper()
 	s, err := e.Store.Session(t.Context(), c.skey)
@@ -275,6 +376,10 @@ func (e *env) mark(t tb, marks ...store.Mark) []store.Marked {
 
 func sent(c chat, outSeq int64) store.Mark {
 	return store.Mark{SKey: c.skey, OutSeq: outSeq, State: store.OutSent}
+}
+
+func undeliverable(c chat, outSeq int64) store.Mark {
+	return store.Mark{SKey: c.skey, OutSeq: outSeq, State: store.OutDead, Reason: "chat not found", LetterID: newID()}
 }
 
 // transcript is the texts of messages, "role: text" each.

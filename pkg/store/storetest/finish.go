@@ -195,7 +195,7 @@ func finishClosesCalls(t *testing.T, e *env) {
 	requireCalls(t, []store.ToolCall{
 		call("c1", "unsafe", store.ToolUnknown, ""), call("c2", "read", store.ToolFailed, ""),
 		call("c3", "idempotent", store.ToolFailed, ""), call("c4", "unsafe", store.ToolDone, "42"),
-	}, e.ToolCalls(t, run.RunID))
+	}, e.toolCalls(t, run.RunID))
 }
 
 func finishCancelledUnasked(t *testing.T, e *env) {

@@ -91,7 +91,7 @@ func handoverKeeps(t *testing.T, e *env) {
 		{Fence: store.Fence{SKey: c.skey, Gen: a.Gen, RunID: a.RunID, Owner: worker}, Pins: pins},
 	})
 	require.NoError(t, err)
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	run := e.claim(t, c, worker)
 	e.admit(t, c.stop("m2"), c.user("m3"))
 	require.Equal(t, claimed[0].Gen+2, e.handover(t, store.Checkpoint{Fence: run.Fence, RunGen: 1})[0].Gen)
@@ -118,7 +118,7 @@ func handoverFenced(t *testing.T, e *env) {
 	}
 	require.Equal(t, before, e.session(t, c))
 	require.Empty(t, e.history(t, c, 10))
-	require.Empty(t, e.ToolCalls(t, run.RunID))
+	require.Empty(t, e.toolCalls(t, run.RunID))
 	require.Equal(t, uuid.Nil, e.find(t, c, "m1").RunID)
 	e.finish(t, done(run, 1))
 }
@@ -278,7 +278,7 @@ func stopQueuedCalls(t *testing.T, e *env) {
 	require.Equal(t, store.Finished, e.stopQueued(t, e.stopOf(t, c, 2)).Outcome)
 	requireCalls(t, []store.ToolCall{
 		call("c1", "unsafe", store.ToolUnknown, ""), call("c2", "read", store.ToolFailed, ""), call("c3", "unsafe", store.ToolDone, "42"),
-	}, e.ToolCalls(t, run.RunID))
+	}, e.toolCalls(t, run.RunID))
 	require.Equal(t, []string{"user: hello"}, transcript(t, e.history(t, c, 10)), "what was done stays")
 }
 
@@ -338,7 +338,7 @@ func stopQueuedPoison(t *testing.T, e *env) {
 func stopQueuedOwner(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	e.admitOne(t, c.stop("m2"))
 	e.stopQueued(t, e.stopOf(t, c, 2))
 	require.Empty(t, e.run(t, run.RunID).Owner)

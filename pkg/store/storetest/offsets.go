@@ -132,7 +132,7 @@ func movedOffsetCommitsNothing(t *testing.T, e *env) {
 	require.Equal(t, offset(3, 10), e.offset(t, 3))
 	require.Equal(t, offset(4, 10), e.offset(t, 4))
 	e.noSession(t, a)
-	require.Empty(t, e.DeadLetters(t))
+	require.Empty(t, e.letters(t))
 }
 
 func missingOffsetMoved(t *testing.T, e *env) {

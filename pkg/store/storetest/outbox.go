@@ -77,7 +77,8 @@ func deliveryClaimed(t *testing.T, e *env) {
 	require.JSONEq(t, `{"text":"answer"}`, string(d.Parts))
 	d.CreatedAt, d.Target, d.Parts = time.Time{}, nil, nil
 	require.Equal(t, store.Delivery{
-		SKey: c.skey, OutSeq: 1, DKey: runID.String() + ":1", RunID: runID, Platform: "telegram", Attempts: 1, Traceparent: trace("m1"),
+		SKey: c.skey, OutSeq: 1, Tenant: tenant, DKey: runID.String() + ":1", RunID: runID, Platform: "telegram", Attempts: 1,
+		Traceparent: trace("m1"),
 	}, d)
 }
 
@@ -303,7 +304,7 @@ func markRepeated(t *testing.T, e *env) {
 	runID := e.answer(t, c, "m1", push("1"), push("2"))
 	require.Len(t, e.mark(t, sent(c, 1)), 1)
 	require.Empty(t, e.mark(t, sent(c, 1)))
-	require.Empty(t, e.mark(t, store.Mark{SKey: c.skey, OutSeq: 1, State: store.OutDead}))
+	require.Empty(t, e.mark(t, undeliverable(c, 1)))
 	require.Equal(t, store.OutSent, e.replies(t, runID)[0].State)
 	require.Equal(t, []store.Marked{{SKey: c.skey, OutSeq: 2, OutSent: 2}}, e.mark(t, sent(c, 1), sent(c, 2), sent(c, 2)))
 	require.Empty(t, e.mark(t, sent(c, 9), sent(newChat("b"), 1)), "rows that do not exist")
@@ -321,7 +322,7 @@ func markStates(t *testing.T, e *env) {
 	c := newChat("a")
 	runID := e.answer(t, c, "m1", push("1"), push("2"))
 	require.Len(t, e.mark(t, store.Mark{SKey: c.skey, OutSeq: 1, State: store.OutUnknown}), 1)
-	require.Len(t, e.mark(t, store.Mark{SKey: c.skey, OutSeq: 2, State: store.OutDead}), 1)
+	require.Len(t, e.mark(t, undeliverable(c, 2)), 1)
 	replies := e.replies(t, runID)
 	require.Equal(t, []store.OutState{store.OutUnknown, store.OutDead}, []store.OutState{replies[0].State, replies[1].State})
 	require.Equal(t, int64(2), e.session(t, c).OutSent)

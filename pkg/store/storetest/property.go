@@ -38,6 +38,17 @@ func sessionMachine(t *testing.T, e *env) {
 			"stopQueued": m.stopQueued,
 			"zombie":     m.zombie,
 			"deliver":    m.deliver,
+			"interrupt":  m.interrupt,
+			"reject":     m.reject,
+			"approval":   m.approval,
+			"collect":    m.collect,
+			"suspend":    m.suspend,
+			"wake":       m.wake,
+			"reclaim":    m.reclaim,
+			"giveUp":     m.giveUp,
+			"endStopped": m.endStopped,
+			"pause":      m.pause,
+			"unpause":    m.unpause,
 			"":           m.check,
 		})
 		require.Equal(rt, m.texts, e.texts(rt, m.chat))
@@ -66,17 +77,18 @@ type machine struct {
 func (m *machine) admit(t *rapid.T, msg store.AdmitMessage) {
 	w := &m.want
 	w.LastSeq++
-	if msg.WantsRun {
-		w.WantSeq = w.LastSeq
-	}
-	if msg.Stop {
-		w.StopRun = w.RunID
-	}
-	created := msg.WantsRun && (w.State == store.Idle || w.State == "")
+	woken := m.signalled(msg)
+	idle := (w.State == store.Idle || w.State == "") && msg.WantsRun
+	created := idle && msg.Collect == nil || m.collecting() && (msg.EndsCollect || msg.Wakes || msg.Stop)
 	switch {
 	case created:
 		w.Gen++
-		w.State, w.RunID = store.Queued, msg.RunID
+		w.State, w.RunID, w.WaitKind = store.Queued, msg.RunID, ""
+	case idle:
+		w.State, w.WaitKind = store.Waiting, store.WaitCollect
+	case w.State == store.Waiting && !m.collecting() && woken:
+		w.Gen++
+		w.State, w.WaitKind = store.Queued, ""
 	case w.State == "":
 		w.State = store.Idle
 	}
@@ -89,6 +101,26 @@ func (m *machine) admit(t *rapid.T, msg store.AdmitMessage) {
 	}
 	require.Equal(t, want, m.e.admitOne(t, msg))
 	m.admitted(msg)
+}
+
+// signalled notes what the row asks of the current run, and tells whether a waiting one is to go on.
+func (m *machine) signalled(msg store.AdmitMessage) (woken bool) {
+	w := &m.want
+	stops := msg.Stop || msg.Interrupt && w.RunID != uuid.Nil && (w.State == store.Running || w.State == store.Waiting)
+	if msg.WantsRun {
+		w.WantSeq = w.LastSeq
+	}
+	if stops {
+		w.StopRun = w.RunID
+	}
+	if stops || msg.Wakes {
+		w.WakeSeq = w.LastSeq
+	}
+	return stops || msg.Wakes
+}
+
+func (m *machine) collecting() bool {
+	return m.want.State == store.Waiting && m.want.WaitKind == store.WaitCollect
 }
 
 func (m *machine) admitted(msg store.AdmitMessage) {
@@ -107,17 +139,19 @@ func (m *machine) reset(t *rapid.T) {
 	w.LastSeq++
 	w.Gen++
 	w.OutSeq++
-	want := store.Admitted{Seq: w.LastSeq, Gen: w.Gen, State: store.Idle, OutSeq: w.OutSeq, Fenced: w.RunID}
+	to := store.Idle
+	if w.State == store.Paused {
+		to = store.Paused
+	}
+	want := store.Admitted{Seq: w.LastSeq, Gen: w.Gen, State: to, OutSeq: w.OutSeq, Fenced: w.RunID}
 	switch {
 	case w.RunID != uuid.Nil:
 		m.final, w.DoneSeq = append(m.final, w.RunID), w.LastSeq
 	case w.DoneSeq < w.LastSeq-1:
 		m.final, w.DoneSeq = append(m.final, msg.RunID), w.LastSeq
 	}
-	if w.State == store.Running {
-		m.zombies = append(m.zombies, m.run)
-	}
-	w.State, w.RunID, w.Owner, w.StopRun, w.Attempt = store.Idle, uuid.Nil, "", uuid.Nil, 0
+	m.bereave()
+	w.State, w.RunID, w.Owner, w.StopRun, w.Attempt = to, uuid.Nil, "", uuid.Nil, 0
 	m.stored, m.history = 0, 0
 	require.Equal(t, want, m.e.admitOne(t, msg))
 	m.admitted(msg)
@@ -152,7 +186,7 @@ func (m *machine) claim(t *rapid.T) {
 
 func (m *machine) takeover(t *rapid.T) {
 	m.skipUnlessRunning(t)
-	m.e.TakeOver(m.t, m.chat.skey)
+	m.e.takeOver(m.t, m.chat)
 	m.zombies = append(m.zombies, m.run)
 	m.want.Gen++
 	m.want.Attempt++
@@ -275,7 +309,10 @@ func (m *machine) check(t *rapid.T) {
 	require.Equal(t, w.Owner, got.Owner)
 	require.Equal(t, w.StopRun, got.StopRun)
 	require.Equal(t,
-		[]int64{w.Gen, w.LastSeq, w.DoneSeq, w.WantSeq, w.OutSeq, w.OutSent, int64(w.Attempt)},
-		[]int64{got.Gen, got.LastSeq, got.DoneSeq, got.WantSeq, got.OutSeq, got.OutSent, int64(got.Attempt)})
+		[]int64{w.Gen, w.LastSeq, w.DoneSeq, w.WantSeq, w.WakeSeq, w.OutSeq, w.OutSent, int64(w.Attempt)},
+		[]int64{got.Gen, got.LastSeq, got.DoneSeq, got.WantSeq, got.WakeSeq, got.OutSeq, got.OutSent, int64(got.Attempt)})
+	if w.State == store.Waiting {
+		require.Equal(t, w.WaitKind, got.WaitKind)
+	}
 	require.Len(t, m.e.history(t, m.chat, 1000), m.history)
 }

@@ -129,6 +129,9 @@ func (e *env) requireOff(t *testing.T, run store.Claimed) {
 	t.Helper()
 	before, err := e.Store.Session(t.Context(), run.SKey)
 	require.NoError(t, err)
+	replies := e.replies(t, run.RunID)
+	history, err := e.Store.RunMessages(t.Context(), run.RunID)
+	require.NoError(t, err)
 	late := []store.Message{said(99, "assistant", "late", 0)}
 	cp := store.Checkpoint{Fence: run.Fence, RunGen: run.FirstGen, Messages: late}
 	require.ErrorIs(t, e.tryCheckpoint(t, cp).Err, store.ErrFenced)
@@ -143,10 +146,10 @@ func (e *env) requireOff(t *testing.T, run store.Claimed) {
 	after, err := e.Store.Session(t.Context(), run.SKey)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
-	require.Empty(t, e.replies(t, run.RunID))
+	require.Equal(t, replies, e.replies(t, run.RunID))
 	msgs, err := e.Store.RunMessages(t.Context(), run.RunID)
 	require.NoError(t, err)
-	require.Empty(t, msgs)
+	require.Equal(t, history, msgs)
 }
 
 func resetCovers(t *testing.T, e *env) {
@@ -179,8 +182,8 @@ func resetClosesCalls(t *testing.T, e *env) {
 	requireCalls(t, []store.ToolCall{
 		call("c1", "unsafe", store.ToolUnknown, ""), call("c2", "read", store.ToolFailed, ""),
 		call("c3", "unsafe", store.ToolDone, "42"),
-	}, e.ToolCalls(t, run.RunID))
-	requireCalls(t, []store.ToolCall{call("c1", "unsafe", store.ToolIntent, "")}, e.ToolCalls(t, bystander.RunID))
+	}, e.toolCalls(t, run.RunID))
+	requireCalls(t, []store.ToolCall{call("c1", "unsafe", store.ToolIntent, "")}, e.toolCalls(t, bystander.RunID))
 }
 
 func resetQueued(t *testing.T, e *env) {
@@ -200,7 +203,7 @@ func resetQueued(t *testing.T, e *env) {
 func resetWaiting(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.Suspend(t, c.skey, store.Waiting)
+	e.suspend(t, run)
 	require.Equal(t, store.Admitted{Seq: 2, Gen: 3, State: store.Idle, OutSeq: 1, Fenced: run.RunID}, e.admitOne(t, c.reset("m2")))
 	approval := c.row("m3", store.KindApproval)
 	approval.Wakes = true
@@ -212,7 +215,7 @@ func resetWaiting(t *testing.T, e *env) {
 func resetPaused(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.Suspend(t, c.skey, store.Paused)
+	e.pause(t, c)
 	e.admitOne(t, c.user("m2"))
 	m := c.reset("m3")
 	require.Equal(t, store.Admitted{Seq: 3, Gen: 3, State: store.Paused, OutSeq: 1, Fenced: run.RunID}, e.admitOne(t, m))
@@ -228,7 +231,7 @@ func resetPaused(t *testing.T, e *env) {
 func resetPausedWaiting(t *testing.T, e *env) {
 	c := newChat("a")
 	first := e.answer(t, c, "m1")
-	e.Suspend(t, c.skey, store.Paused)
+	e.pause(t, c)
 	e.admit(t, c.users("m2", "m3")...)
 	old := e.session(t, c)
 	m := c.reset("m4")
@@ -289,7 +292,7 @@ func resetDuplicate(t *testing.T, e *env) {
 	require.Equal(t, []bool{true, false, true}, []bool{got[0].Duplicate, got[1].Duplicate, got[2].Duplicate})
 	after := e.session(t, c)
 	require.Equal(t, []any{before.Gen, before.SessionID, before.OutSeq}, []any{after.Gen, after.SessionID, after.OutSeq})
-	require.Len(t, e.Conversations(t, c.skey), 1)
+	require.Len(t, e.conversations(t, c), 1)
 	e.finish(t, done(run, 2))
 }
 
@@ -349,22 +352,15 @@ func resetConversations(t *testing.T, e *env) {
 	first := e.session(t, c).SessionID
 	one, two := c.reset("m2"), c.reset("m3")
 	e.admitOne(t, one)
-	require.Equal(t, []Conversation{
-		{SessionID: first, Ended: true, EndReason: "new"}, {SessionID: one.SessionID},
-	}, e.Conversations(t, c.skey))
+	requireConversations(t, e.conversations(t, c), one.SessionID, first)
 	e.admitOne(t, two)
-	require.Equal(t, []Conversation{
-		{SessionID: first, Ended: true, EndReason: "new"},
-		{SessionID: one.SessionID, Ended: true, EndReason: "new"},
-		{SessionID: two.SessionID},
-	}, e.Conversations(t, c.skey))
-	for _, conv := range e.Conversations(t, other.skey) {
-		require.False(t, conv.Ended)
-	}
+	requireConversations(t, e.conversations(t, c), two.SessionID, one.SessionID, first)
+	requireConversations(t, e.conversations(t, other), e.session(t, other).SessionID)
 
-	opened := newChat("c").reset("m1")
-	e.admitOne(t, opened)
-	require.Equal(t, []Conversation{{SessionID: opened.SessionID}}, e.Conversations(t, newChat("c").skey), "nothing ended")
+	opened := newChat("c")
+	m := opened.reset("m1")
+	e.admitOne(t, m)
+	requireConversations(t, e.conversations(t, opened), m.SessionID)
 }
 
 func resetIDs(t *testing.T, e *env) {
@@ -378,6 +374,6 @@ func resetIDs(t *testing.T, e *env) {
 	_, err = e.Store.Admit(t.Context(), store.Admission{Messages: []store.AdmitMessage{m}})
 	require.ErrorIs(t, err, store.ErrRejected)
 	require.Equal(t, store.Running, e.session(t, c).State)
-	require.Empty(t, e.Conversations(t, c.skey))
+	require.Len(t, e.conversations(t, c), 1)
 	e.finish(t, done(run, 1))
 }

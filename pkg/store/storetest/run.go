@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -102,7 +103,7 @@ func call(id, effect string, state store.ToolState, result string) store.ToolCal
 // retake queues the running run again and claims it for a new owner.
 func (e *env) retake(t *testing.T, c chat) store.Claimed {
 	t.Helper()
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	return e.claim(t, c, "worker-2/b")
 }
 
@@ -151,7 +152,7 @@ func claimTakenOver(t *testing.T, e *env) {
 	require.Len(t, first, 1)
 	require.Equal(t, "w/1", textOf(t, first[0].Pins))
 
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	second, err := e.Store.Claim(t.Context(), []store.ClaimRequest{pins("w/1", a.Gen), pins("w/2", a.Gen+1)})
 	require.NoError(t, err)
 	require.Len(t, second, 1)
@@ -322,7 +323,15 @@ func heartbeats(t *testing.T, e *env) {
 	for _, beat := range []store.WorkerBeat{first, other, newer} {
 		require.NoError(t, e.Store.Heartbeat(t.Context(), beat))
 	}
-	require.ElementsMatch(t, []store.WorkerBeat{newer, other}, e.Workers(t))
+	e.Advance(t, 7*time.Second)
+	got, err := e.Store.Workers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []store.WorkerBeat{newer, other}, []store.WorkerBeat{got[0].WorkerBeat, got[1].WorkerBeat})
+	require.GreaterOrEqual(t, got[0].Silent, 7*time.Second)
+	e.Advance(t, 25*time.Hour)
+	got, err = e.Store.Workers(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, got, "those that were not heard of in the last day are forgotten")
 }
 
 func checkpointStores(t *testing.T, e *env) {
@@ -427,7 +436,7 @@ func checkpointTakenOver(t *testing.T, e *env) {
 		Fence: run.Fence, RunGen: run.FirstGen, Messages: []store.Message{said(1, "user", "late", 1)},
 		ToolCalls: []store.ToolCall{call("c1", "read", store.ToolIntent, "")},
 	}
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	require.ErrorIs(t, e.tryCheckpoint(t, late).Err, store.ErrFenced, "while it is queued")
 	next := e.claim(t, c, "worker-2/b")
 	require.ErrorIs(t, e.tryCheckpoint(t, late).Err, store.ErrFenced, "while another runs it")

@@ -81,7 +81,7 @@ func stopThenMessage(t *testing.T, e *env) {
 func stopWaiting(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.Suspend(t, c.skey, store.Waiting)
+	e.suspend(t, run)
 	stop := c.stop("m2")
 	stop.Wakes = false
 	require.Equal(t,
@@ -97,13 +97,13 @@ func stopWaiting(t *testing.T, e *env) {
 func stopPaused(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.Suspend(t, c.skey, store.Paused)
+	e.pause(t, c)
 	require.Equal(t,
 		store.Admitted{Seq: 2, Gen: 2, State: store.Paused, RunID: run.RunID, StopRun: run.RunID}, e.admitOne(t, c.stop("m2")))
 
 	b := newChat("b")
 	e.answer(t, b, "m1")
-	e.Suspend(t, b.skey, store.Paused)
+	e.pause(t, b)
 	require.Equal(t, store.Admitted{Seq: 2, Gen: 3, State: store.Paused}, e.admitOne(t, b.stop("m2")))
 }
 
@@ -132,7 +132,7 @@ func stopNoticeIdle(t *testing.T, e *env) {
 	require.Equal(t, store.Admitted{Seq: 1, State: store.Idle, OutSeq: 1}, e.admitOne(t, c.politeStop("m1")), "first of its session")
 	e.answer(t, c, "m2")
 	require.Equal(t, store.Admitted{Seq: 3, Gen: 2, State: store.Idle, OutSeq: 2}, e.admitOne(t, c.politeStop("m3")))
-	e.Suspend(t, c.skey, store.Paused)
+	e.pause(t, c)
 	require.Equal(t, store.Admitted{Seq: 4, Gen: 3, State: store.Paused, OutSeq: 3}, e.admitOne(t, c.politeStop("m4")))
 
 	require.Equal(t, int64(3), e.session(t, c).OutSeq)
@@ -150,10 +150,11 @@ func stopNoticeBusy(t *testing.T, e *env) {
 	e.claim(t, c, worker)
 	got = e.admitOne(t, c.politeStop("m3"))
 	require.Equal(t, []any{store.Running, int64(0)}, []any{got.State, got.OutSeq})
-	e.Suspend(t, c.skey, store.Paused)
+	e.pause(t, c)
 	got = e.admitOne(t, c.politeStop("m4"))
 	require.Equal(t, []any{store.Paused, int64(0)}, []any{got.State, got.OutSeq})
-	e.Suspend(t, c.skey, store.Waiting)
+	e.unpause(t, c)
+	e.suspend(t, e.claim(t, c, worker))
 	got = e.admitOne(t, c.politeStop("m5"))
 	require.Equal(t, []any{store.Queued, int64(0)}, []any{got.State, got.OutSeq}, "the stop wakes it")
 

@@ -60,7 +60,7 @@ func stopsOfMany(t *testing.T, e *env) {
 func stopsTakenOver(t *testing.T, e *env) {
 	c := newChat("a")
 	run := e.start(t, c, "m1")
-	e.TakeOver(t, c.skey)
+	e.takeOver(t, c)
 	require.Equal(t, []store.StopState{{}}, e.stops(t, run.Fence), "queued")
 	again := e.claim(t, c, worker)
 	require.Equal(t, []store.StopState{{}, {Held: true}}, e.stops(t, run.Fence, again.Fence), "claimed again")

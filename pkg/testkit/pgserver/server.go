@@ -70,11 +70,30 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	if err := s.create(ctx); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
-	if err := s.Restart(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
+
+// maxStarts bounds the ports that are tried.
+const maxStarts = 3
+
+// begin starts the server for the first time. Its port was free a moment ago; if somebody has taken it since, it gets
+// another one.
+func (s *Server) begin(ctx context.Context) (err error) {
+	for try := 1; ; try++ {
+		if err = s.Restart(ctx); !errors.Is(err, errEnded) || try == maxStarts {
+			return err
+		}
+		if s.port, err = freePort(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// errEnded: the process is gone before it has answered.
+var errEnded = errors.New("postgres ended while it started")
 
 // URL returns the connection URL of the server's own database, as superuser.
 func (s *Server) URL() string { return s.databaseURL("postgres") }
@@ -221,7 +240,7 @@ func (s *Server) awaitReady(ctx context.Context, proc *process) error {
 		select {
 		case <-ticker.C:
 		case <-proc.done:
-			return errors.New("postgres ended while it started")
+			return errEnded
 		case <-ctx.Done():
 			return fmt.Errorf("wait until postgres is ready: %w", err)
 		}

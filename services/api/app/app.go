@@ -14,12 +14,14 @@ import (
 	"github.com/hermes-runtime/hermes/services/api/internal/auth"
 	"github.com/hermes-runtime/hermes/services/api/internal/drain"
 	"github.com/hermes-runtime/hermes/services/api/internal/openaiapi"
+	"github.com/hermes-runtime/hermes/services/api/internal/operatorapi"
 	"github.com/hermes-runtime/hermes/services/api/internal/quota"
 	"github.com/hermes-runtime/hermes/services/api/internal/runapi"
 	"github.com/hermes-runtime/hermes/services/api/internal/sessionapi"
 	"github.com/hermes-runtime/hermes/services/api/internal/submit"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
+	"github.com/hermes-runtime/hermes/services/internal/takeover"
 )
 
 const scope = "github.com/hermes-runtime/hermes/services/api"
@@ -59,6 +61,10 @@ func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, 
 		return nil, err
 	}
 	runs := runapi.NewHandler(following, acceptor, gate)
+	operators, err := newOperators(cfg, b, acceptor, emitter)
+	if err != nil {
+		return nil, err
+	}
 	requests := quota.New(cmp.Or(b.Limits, ratelimit.Limiter(ratelimit.NewLocal())), cfg.API.RequestsPerMinute)
 
 	routes := httpapi.NewRoutes(b.Logger)
@@ -73,6 +79,9 @@ func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, 
 	handle(http.MethodPost, "/v1/chat/completions", completions.Complete)
 	handle(http.MethodGet, "/v1/models", completions.Models)
 	handle(http.MethodGet, "/v1/models/{id}", completions.Model)
+	for _, r := range operators.Routes() {
+		handle(r.Method, r.Pattern, r.Handler())
+	}
 	handler := named(routes.Frame(httpapi.Telemetry{Traces: b.Traces, Meters: b.Meters, Public: true}))
 	return &App{
 		backends: b,
@@ -82,6 +91,21 @@ func build(cfg config.Config, b backends.Backends, timing runapi.Timing) (*App, 
 		gate:     gate,
 		routes:   routes,
 	}, nil
+}
+
+func newOperators(
+	cfg config.Config, b backends.Backends, acceptor *accept.Acceptor, events *hook.Emitter,
+) (*operatorapi.Handler, error) {
+	killer, err := takeover.New(takeover.Deps{
+		Store: b.Store, Bus: b.Bus, Events: events, StallLimit: cfg.Engine.StallLimit, AttemptLimit: cfg.Engine.AttemptLimit,
+		Logger: b.Logger, Meter: b.Meters.Meter(scope),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return operatorapi.New(operatorapi.Deps{
+		Store: b.Store, Bus: b.Bus, Acceptor: acceptor, Killer: killer, Logger: b.Logger,
+	}), nil
 }
 
 // named refuses an empty session id by its name; the frame knows only that the path is none.

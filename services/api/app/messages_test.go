@@ -50,6 +50,30 @@ func TestPost_AcceptsAMessage(t *testing.T) {
 	require.Equal(t, "default", m.RunClass)
 	require.Equal(t, event.KindMessage, m.Kind)
 	require.Len(t, m.Fingerprint, 64)
+	require.Empty(t, m.BusyPolicy, "it is left to the profile")
+}
+
+func TestPost_CarriesTheBusyPolicyOfTheMessage(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	for i, p := range event.Policies() {
+		a := d.do(http.MethodPost, "/v1/sessions/s/messages", jsonHeader(), `{"text":"x","busy_policy":"`+string(p)+`"}`)
+		require.Equal(t, http.StatusAccepted, a.status, a.members)
+		m, err := event.Decode(d.Entry(t, i+1).Data)
+		require.NoError(t, err)
+		require.Equal(t, p, m.BusyPolicy)
+	}
+}
+
+func TestPost_TheSameKeyWithAnotherPolicyIsAConflict(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	first := d.do(http.MethodPost, "/v1/sessions/s/messages", jsonHeader("Idempotency-Key", "k"), `{"text":"x","busy_policy":"steer"}`)
+	require.Equal(t, http.StatusAccepted, first.status)
+	d.admit(1, "")
+	other := d.do(http.MethodPost, "/v1/sessions/s/messages", jsonHeader("Idempotency-Key", "k"), `{"text":"x","busy_policy":"latest"}`)
+	require.Equal(t, http.StatusConflict, other.status)
+	require.Equal(t, "idempotency_conflict", other.problem(t).Code)
 }
 
 func TestPost_WithoutAKeyIsANewMessageEachTime(t *testing.T) {
@@ -77,6 +101,8 @@ func TestPost_NamesWhatIsWrongAndStoresNothing(t *testing.T) {
 	}{
 		{"empty id", "/v1/sessions//messages", `{"text":"x"}`, jsonHeader(), 400, "id", "id: must not be empty"},
 		{"long id", "/v1/sessions/" + long + "/messages", `{"text":"x"}`, jsonHeader(), 400, "id", "id: 513 bytes, at most 512 are allowed"},
+		{"policy", "/v1/sessions/s/messages", `{"text":"x","busy_policy":"hurry"}`, jsonHeader(), 400, "busy_policy", `busy_policy: "hurry" is none of queue, collect, latest, steer, interrupt, reject`},
+		{"policy type", "/v1/sessions/s/messages", `{"text":"x","busy_policy":7}`, jsonHeader(), 400, "busy_policy", "busy_policy: must be a string"},
 		{"NUL in id", "/v1/sessions/a%00/messages", `{"text":"x"}`, jsonHeader(), 400, "id", "id: contains a NUL byte"},
 		{"id not UTF-8", "/v1/sessions/a%ff/messages", `{"text":"x"}`, jsonHeader(), 400, "id", "id: not valid UTF-8"},
 		{"unknown member", "", `{"text":"x","txet":"y"}`, jsonHeader(), 400, "txet", "txet: is not known"},

@@ -173,6 +173,10 @@ func TestCompletions_NameWhatIsWrongAndStoreNothing(t *testing.T) {
 	both := d.refused(`{"model":"default","metadata":{"session_id":"a"},"messages":`+user+`}`, "X-Session-Id", "b")
 	require.Equal(t, "metadata.session_id", both.problem(t).Param)
 	require.Equal(t, "X-Session-Id", d.refused(asked, "X-Session-Id", strings.Repeat("a", 513)).problem(t).Param)
+	require.Equal(t, "X-Busy-Policy", d.refused(asked, "X-Busy-Policy", "hurry").problem(t).Param)
+	inBody := `{"model":"default","metadata":{"busy_policy":"hurry"},"messages":` + user + `}`
+	require.Equal(t, "metadata.busy_policy", d.refused(inBody).problem(t).Param)
+	require.Equal(t, "metadata.busy_policy", d.refused(inBody, "X-Busy-Policy", "latest").problem(t).Param, "they differ")
 	require.Equal(t, http.StatusUnsupportedMediaType, d.refused(asked, "Content-Type", "text/plain").status)
 	require.Zero(t, d.Stored(t))
 }
@@ -197,6 +201,17 @@ func TestCompletions_OfASessionUseTheHistoryOfTheServer(t *testing.T) {
 	native := d.do(http.MethodPost, "/v1/sessions/my%20session/messages", jsonHeader(), `{"text":"native"}`)
 	require.Equal(t, http.StatusAccepted, native.status)
 	require.Equal(t, m.SKey, d.received(3).SKey)
+}
+
+func TestCompletions_CarryTheBusyPolicyOfTheMessage(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	d.chat(asked, "X-Session-Id", "s", "X-Busy-Policy", "steer")
+	require.Equal(t, event.PolicySteer, d.received(1).BusyPolicy)
+	d.chat(`{"model":"default","metadata":{"session_id":"s","busy_policy":"interrupt"},"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, event.PolicyInterrupt, d.received(2).BusyPolicy)
+	d.chat(asked, "X-Session-Id", "s")
+	require.Empty(t, d.received(3).BusyPolicy)
 }
 
 func TestCompletions_SameKeyWaitsForTheSameRun(t *testing.T) {

@@ -299,13 +299,22 @@ func (r *run) finish(state store.RunState, texts ...string) {
 	r.finishFrom(r.seq, state, texts...)
 }
 
-// finishFrom ends a run that covers the rows from that one on and answers its own.
+// finishFrom ends a run that covers the rows from that one on and answers its own, which has replaced the others.
 func (r *run) finishFrom(from int64, state store.RunState, texts ...string) {
 	r.d.t.Helper()
 	f := store.Finish{
 		Fence: r.own.Fence, RunGen: r.own.FirstGen, From: from, To: r.seq, State: state,
 		Usage: json.RawMessage(`{"input_tokens":3,"output_tokens":4}`), NextRunID: uuid.New(),
 		Messages: []store.Message{{RunGen: r.own.FirstGen, RunID: r.id, Role: "user", Content: json.RawMessage(`{}`), InboxSeq: r.seq}},
+	}
+	for seq := from; seq < r.seq; seq++ {
+		f.Messages = append(f.Messages, store.Message{
+			RunGen: r.own.FirstGen, N: int(seq - from + 1), RunID: r.id, Role: store.RoleSuperseded, Content: json.RawMessage(`{}`), InboxSeq: seq,
+		})
+		f.Replies = append(f.Replies, store.NewReply{
+			DKey: fmt.Sprintf("%d:superseded", seq), Platform: "api", Target: json.RawMessage(`{}`), Read: true,
+			Parts: channel.EncodeParts(channel.Part{Markdown: "replaced", Notice: true}),
+		})
 	}
 	if state == store.RunFailed {
 		f.Error = "the model is gone"

@@ -16,6 +16,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/hook"
 	"github.com/hermes-runtime/hermes/pkg/ratelimit"
 	"github.com/hermes-runtime/hermes/services/egress/internal/delivery"
+	"github.com/hermes-runtime/hermes/services/egress/internal/hooks"
 	"github.com/hermes-runtime/hermes/services/egress/internal/live"
 	"github.com/hermes-runtime/hermes/services/egress/internal/rate"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
@@ -32,6 +33,7 @@ type App struct {
 	bots      *telegram.Sender
 	deliverer *delivery.Deliverer
 	watcher   *live.Watcher
+	hooks     *hooks.Host
 }
 
 // New builds the service. Of b it uses the bus, the store and telemetry, and, where they are there, the leases and the
@@ -58,6 +60,7 @@ func New(cfg config.Config, b backends.Backends) (*App, error) {
 	}
 	shown := live.Deps{
 		Bus: b.Bus, Store: b.Store, Gate: rate.NewGate(b.Limits, b.Logger), Senders: senders, Logger: b.Logger,
+		Meter: b.Meters.Meter(scope),
 	}
 	if b.Leases != nil {
 		deps.Previews, shown.Previews = b.Leases, b.Leases
@@ -68,9 +71,19 @@ func New(cfg config.Config, b backends.Backends) (*App, error) {
 	if err != nil {
 		return nil, err // says what it is about
 	}
+	watcher, err := live.New(live.Config{ID: id, Max: live.DefaultMax}, shown)
+	if err != nil {
+		return nil, err // says what it is about
+	}
+	observers, err := hooks.New(cfg, hooks.Deps{
+		Bus: b.Bus, Logger: b.Logger, Meter: b.Meters.Meter(scope), Timing: hooks.DefaultTiming(),
+	})
+	if err != nil {
+		return nil, err // names the key
+	}
 	return &App{
 		backends: b, group: daemon.Group{Logger: b.Logger}, emitter: emitter, webhooks: webhooks, bots: bots,
-		deliverer: deliverer, watcher: live.New(live.Config{ID: id, Max: live.DefaultMax}, shown),
+		deliverer: deliverer, watcher: watcher, hooks: observers,
 	}, nil
 }
 
@@ -104,6 +117,7 @@ func (a *App) Start(ctx context.Context) error {
 		daemon.Named{Name: "connections", Component: daemon.Closer(a.disconnect)},
 		daemon.Named{Name: "delivery", Component: a.deliverer},
 		daemon.Named{Name: "live", Component: a.watcher},
+		daemon.Named{Name: "hooks", Component: a.hooks},
 	)
 }
 

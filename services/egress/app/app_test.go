@@ -2,6 +2,8 @@ package app_test
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -112,6 +114,73 @@ func finishRun(t *testing.T, s store.Store) (string, uuid.UUID) {
 	require.NoError(t, err)
 	require.Equal(t, store.Finished, finished[0].Outcome)
 	return skey, runID
+}
+
+// TestApp_HooksThatHangOrFailDelayNothing: replies go out, and a hook that works is told, while another one has not answered
+// its first event yet.
+func TestApp_HooksThatHangOrFailDelayNothing(t *testing.T) {
+	t.Parallel()
+	env := servicetest.New(t)
+	receiver, err := fake.Start(t.Context(), "127.0.0.1:0", "s3cret")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, receiver.Close()) })
+	cfg := configured(t, receiver.URL(), "s3cret")
+	secret := cfg.Channels["ci"].Webhook.ReplySecret
+	hanging, failing := make(chan string, 64), make(chan string, 64)
+	hang := endpoint(t, hanging, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	fail := endpoint(t, failing, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	cfg.Hooks = map[string]config.Hook{
+		"hanging": {URL: hang, Secret: secret, AllowPrivate: true, Timeout: time.Hour},
+		"failing": {URL: fail, Secret: secret, AllowPrivate: true},
+		"audit":   {Subject: "audit"},
+	}
+	told := make(chan bus.Msg, 64)
+	sub, err := env.Bus.Listen("audit.*", told)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sub.Close() }) // with the bus
+	a, err := app.New(cfg, env.Backends())
+	require.NoError(t, err)
+	servicetest.Start(t, a)
+
+	skey, runID := finishRun(t, env.Store)
+	data, err := proto.Marshal(&deliveryv1.Doorbell{Skey: skey, OutSeq: 1})
+	require.NoError(t, err)
+	_, err = env.Bus.Publish(t.Context(), bus.Msg{Subject: bus.OutSubject("webhook", skey), ID: "bell", Data: data})
+	require.NoError(t, err)
+	await.True(t, soon, func() bool { return len(receiver.Shown("room")) == 1 })
+	for _, want := range []event.Type{event.ResponseSent, event.ProcessingCompleted} {
+		select {
+		case m := <-told:
+			require.Equal(t, "audit."+string(want), m.Subject)
+			var body struct {
+				Tenant string
+				RunID  string `json:"run_id"`
+			}
+			require.NoError(t, json.Unmarshal(m.Data, &body))
+			require.Equal(t, "default", body.Tenant)
+			require.Equal(t, runID.String(), body.RunID)
+		case <-time.After(soon):
+			t.Fatalf("the hook was not told of %s", want)
+		}
+	}
+	require.Equal(t, string(event.ResponseSent), <-hanging)
+	require.Equal(t, string(event.ResponseSent), <-failing)
+	require.Empty(t, hanging, "the first event has not been answered")
+}
+
+// endpoint is a hook that notes the types of its requests before it answers them.
+func endpoint(t *testing.T, seen chan<- string, answer http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Type string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Errorf("body of a hook: %v", err)
+		}
+		seen <- body.Type
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 func TestApp_IsReadyWithBrokerAndStoreOnly(t *testing.T) {

@@ -46,12 +46,20 @@ func secretFile(t *testing.T, value string) config.Secret {
 
 func setup(t *testing.T) *door {
 	t.Helper()
+	return setupWith(t, 64<<10)
+}
+
+func setupWith(t *testing.T, maxBody int64) *door {
+	t.Helper()
 	d := &door{Env: servicetest.New(t), t: t, client: &http.Client{Transport: &http.Transport{}}}
 	cfg := config.Default()
 	cfg.Ingress.Addr = "127.0.0.1:0"
-	cfg.Engine.MaxBodyBytes = 64 << 10
+	cfg.Engine.MaxBodyBytes = maxBody
 	cfg.Channels = map[string]config.Channel{
-		"open": {Platform: "webhook", Webhook: config.Webhook{Unsigned: true}},
+		"open": {Platform: "webhook", Webhook: config.Webhook{Unsigned: true, PolicyPointer: "/how/busy"}},
+		"hasty": {Platform: "webhook", BusyPolicy: event.PolicyInterrupt, Webhook: config.Webhook{
+			Unsigned: true, PolicyPointer: "/busy",
+		}},
 		"signed": {Platform: "webhook", Webhook: config.Webhook{
 			Secrets:  []config.Secret{secretFile(t, "next"), secretFile(t, hookSecret)},
 			ReplyURL: "https://example.test/replies", ConversationPointer: "/data/room", TextPointer: "/data/text",
@@ -193,6 +201,8 @@ func TestHook_NamesWhatIsWrongAndStoresNothing(t *testing.T) {
 		{"long event id", `{"text":"x","conversation":"c"}`, jsonHeader("Idempotency-Key", strings.Repeat("a", 513)), 400, "Idempotency-Key", "Idempotency-Key: 513 bytes, at most 512 are allowed"},
 		{"no text", `{"conversation":"c"}`, jsonHeader(), 400, "text", "text: has no content"},
 		{"invisible text", `{"conversation":"c","text":"\u200b\ufeff"}`, jsonHeader(), 400, "text", "text: has no content"},
+		{"policy", `{"conversation":"c","text":"x","how":{"busy":"hurry"}}`, jsonHeader(), 400, "how/busy", `how/busy: "hurry" is none of queue, collect, latest, steer, interrupt, reject`},
+		{"policy type", `{"conversation":"c","text":"x","how":{"busy":true}}`, jsonHeader(), 400, "how/busy", "how/busy: must be a string"},
 		{"not JSON", `text=x`, jsonHeader(), 400, "body", "body: is not a JSON object"},
 		{"invalid UTF-8", "{\"conversation\":\"c\",\"text\":\"\xff\"}", jsonHeader(), 400, "body", "body: not valid UTF-8"},
 		{"form", `text=x`, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, 415, "Content-Type", "Content-Type: must be application/json"},
@@ -207,6 +217,52 @@ func TestHook_NamesWhatIsWrongAndStoresNothing(t *testing.T) {
 		require.NotEmpty(t, a.Error.Code, c.name)
 	}
 	require.Zero(t, d.Stored(t))
+}
+
+func TestHook_CarriesTheBusyPolicyOfTheMessageOrTheChannel(t *testing.T) {
+	t.Parallel()
+	d := setup(t)
+	for i, c := range []struct {
+		channel, body string
+		want          event.Policy
+	}{
+		{"open", `{"conversation":"c","text":"1","how":{"busy":"steer"}}`, event.PolicySteer},
+		{"open", `{"conversation":"c","text":"2"}`, ""},
+		{"hasty", `{"conversation":"c","text":"3","busy":"latest"}`, event.PolicyLatest},
+		{"hasty", `{"conversation":"c","text":"4"}`, event.PolicyInterrupt},
+	} {
+		require.Equal(t, http.StatusAccepted, d.do(http.MethodPost, c.channel, jsonHeader(), c.body).status, c.body)
+		m, err := event.Decode(d.Entry(t, i+1).Data)
+		require.NoError(t, err)
+		require.Equal(t, c.want, m.BusyPolicy, c.body)
+	}
+}
+
+// TestENG12_EventsThatAreTooLargeForTheBus: what does not fit into a message of the broker is kept in its object store, and
+// the connection goes on.
+func TestENG12_EventsThatAreTooLargeForTheBus(t *testing.T) {
+	t.Parallel()
+	d := setupWith(t, config.Default().Engine.MaxBodyBytes)
+	long, wide := strings.Repeat("x", 2_000_000), strings.Repeat("水", 349_500)
+	for i, text := range []string{long, "small", wide} {
+		require.Equal(t, http.StatusAccepted, d.post(`{"conversation":"c","text":"`+text+`"}`).status)
+		entry := d.Entry(t, i+1)
+		require.LessOrEqual(t, len(entry.Data), event.MaxEncodedBytes)
+		m, err := event.Decode(entry.Data)
+		require.NoError(t, err)
+		if text == "small" {
+			require.Equal(t, text, m.Text)
+			continue
+		}
+		whole, err := d.Bus.GetObject(t.Context(), m.BlobRef)
+		require.NoError(t, err)
+		require.NoError(t, m.Attach(whole))
+		require.Equal(t, text, m.Text)
+	}
+	tooLong := d.post(`{"conversation":"c","text":"` + strings.Repeat("x", 20<<20) + `"}`)
+	require.Equal(t, http.StatusRequestEntityTooLarge, tooLong.status)
+	require.Equal(t, http.StatusAccepted, d.post(`{"conversation":"c","text":"after it"}`).status)
+	require.Equal(t, 4, d.Stored(t))
 }
 
 func TestHook_AnswersInJSONWhereThereIsNothing(t *testing.T) {

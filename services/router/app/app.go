@@ -16,11 +16,13 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/session"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
+	"github.com/hermes-runtime/hermes/services/internal/takeover"
 	"github.com/hermes-runtime/hermes/services/router/internal/admission"
 	"github.com/hermes-runtime/hermes/services/router/internal/cancel"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
 	"github.com/hermes-runtime/hermes/services/router/internal/partition"
 	"github.com/hermes-runtime/hermes/services/router/internal/sweep"
+	"github.com/hermes-runtime/hermes/services/router/internal/trim"
 )
 
 const (
@@ -59,14 +61,15 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 
 	emitter := hook.NewEmitter(b.Bus, logger)
 	dispatcher, err := dispatch.New(dispatch.Deps{
-		RouterID: id, Leases: b.Leases, Bus: b.Bus, Logger: logger, Tracer: tracer, Meter: meter,
+		RouterID: id, MaxRunning: maxRunning(cfg), Sessions: b.Store, Leases: b.Leases, Bus: b.Bus,
+		Logger: logger, Tracer: tracer, Meter: meter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
 	canceller := cancel.New(cancel.Deps{Store: b.Store, Bells: dispatcher, Events: emitter, Logger: logger})
 	admitter, err := admission.New(admission.Deps{
-		Log: b.Bus, Store: b.Store, Bells: dispatcher, Canceller: canceller, Events: emitter, KeyOptions: keyOptions(cfg),
+		Log: b.Bus, Store: b.Store, Bells: dispatcher, Canceller: canceller, Events: emitter, KeyOptions: keyOptions(cfg), Busy: busy(cfg),
 		Logger: logger, Tracer: tracer, Meter: meter,
 	})
 	if err != nil {
@@ -74,9 +77,23 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 	}
 	partitions := partition.New(partition.Config{RouterID: id, Renewal: t.renewal},
 		partition.Deps{Leases: b.Leases, Owner: admitter, Logger: logger})
-	sweeper, err := sweep.New(sweep.Config{Every: t.sweep, Slots: cfg.Worker.Slots}, sweep.Deps{
-		Store: b.Store, Leases: b.Leases, Doorbells: dispatcher, Owned: partitions.Owned, Logger: logger, Meter: meter,
+	taker, err := takeover.New(takeover.Deps{
+		Store: b.Store, Bus: b.Bus, Events: emitter, StallLimit: cfg.Engine.StallLimit, AttemptLimit: cfg.Engine.AttemptLimit,
+		Logger: logger, Meter: meter,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
+	sweeper, err := sweep.New(sweep.Config{
+		Every: t.sweep, Slots: cfg.Worker.Slots, Retention: cfg.Engine.InboxRetention,
+	}, sweep.Deps{
+		Store: b.Store, Leases: b.Leases, Doorbells: dispatcher, Taker: taker, Ender: canceller, Bus: b.Bus, Owned: partitions.Owned,
+		Logger: logger, Meter: meter,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("router: %w", err)
+	}
+	trimmer, err := trim.New(trim.Deps{Log: b.Bus, Store: b.Store, Owned: partitions.Owned, Logger: logger, Meter: meter})
 	if err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
@@ -89,6 +106,7 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 			{Name: "admission", Component: admitter},
 			{Name: "partitions", Component: partitions},
 			{Name: "sweep", Component: sweeper},
+			{Name: "trim", Component: trimmer},
 		},
 	}, nil
 }
@@ -96,6 +114,27 @@ func build(cfg config.Config, b backends.Backends, t timing) (*App, error) {
 // keyOptions are those with which the doors build session keys.
 func keyOptions(cfg config.Config) func(profile string) session.Options {
 	return func(profile string) session.Options { return cfg.Profiles[profile].KeyOptions(profile) }
+}
+
+// busy is what the profiles do about messages that come while a conversation is busy.
+func busy(cfg config.Config) func(profile string) admission.Busy {
+	return func(name string) admission.Busy {
+		p := cfg.Profiles[name].WithDefaults()
+		return admission.Busy{
+			Policy: p.BusyPolicy, Quiet: p.Collect.Quiet, Max: p.Collect.Max, Pending: p.Limits.Pending,
+		}
+	}
+}
+
+// maxRunning are the limits of the tenants that have one.
+func maxRunning(cfg config.Config) map[string]int {
+	limits := map[string]int{}
+	for name, t := range cfg.Tenants {
+		if t.MaxRunning > 0 {
+			limits[name] = t.MaxRunning
+		}
+	}
+	return limits
 }
 
 func check(b backends.Backends) error {

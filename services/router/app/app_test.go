@@ -175,7 +175,7 @@ func TestRouter_ParksPoisonAndAdmitsTheRest(t *testing.T) {
 	c.publish(t, after)
 	c.router(t, "a", nil)
 	c.requireAdmitted(t)
-	dead := c.store.DeadLetters()
+	dead := c.store.Letters()
 	require.Len(t, dead, 1)
 	require.Equal(t, "broken", dead[0].Ref)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
@@ -41,7 +42,17 @@ func (c *cluster) awaitState(t *testing.T, skey string, want store.SessionState)
 	return s
 }
 
+// claim takes the queued run of a session as a worker does that holds its lease.
 func (c *cluster) claim(t *testing.T, skey, owner string) store.Claimed {
+	t.Helper()
+	run := c.claimAlone(t, skey, owner)
+	held := lease.Lease{SKey: skey, Gen: run.Gen, RunID: run.RunID.String(), Holder: owner}
+	require.NoError(t, c.redis.Set(fmt.Sprintf("l:{%s}", skey), held.Value()))
+	return run
+}
+
+// claimAlone is a claim of a worker that holds no lease and never says that it lives.
+func (c *cluster) claimAlone(t *testing.T, skey, owner string) store.Claimed {
 	t.Helper()
 	s := c.awaitState(t, skey, store.Queued)
 	claimed, err := c.store.Claim(t.Context(), []store.ClaimRequest{{Fence: store.Fence{SKey: skey, Gen: s.Gen, RunID: s.RunID, Owner: owner}}})
@@ -304,5 +315,5 @@ func TestRouter_TellsOperatorsOfDeadLetters(t *testing.T) {
 	require.NoError(t, json.Unmarshal(msg.Data, &letter))
 	require.Equal(t, "broken", letter.MsgUID)
 	require.Contains(t, letter.Reason, "decode message event")
-	require.Equal(t, c.store.DeadLetters()[0].ID.String(), letter.ID)
+	require.Equal(t, c.store.Letters()[0].ID.String(), letter.ID)
 }

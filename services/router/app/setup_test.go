@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,12 +27,13 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/store/memstore"
 	"github.com/hermes-runtime/hermes/pkg/testkit/await"
 	"github.com/hermes-runtime/hermes/pkg/testkit/natsserver"
+	"github.com/hermes-runtime/hermes/pkg/testkit/pgserver"
 	"github.com/hermes-runtime/hermes/pkg/testkit/redisserver"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, redisserver.IgnoreProbes(), natsserver.IgnoreClock())
+	goleak.VerifyTestMain(pgserver.Wrap(m), redisserver.IgnoreProbes(), natsserver.IgnoreClock())
 }
 
 const (
@@ -46,6 +48,10 @@ type cluster struct {
 	// redisURL stays the same while redis is down.
 	redisURL string
 	store    *memstore.Store
+	// steps is how far the clock of the store has been set forward.
+	steps atomic.Int64
+	// configure may change the configuration of the routers.
+	configure func(*config.Config)
 	// bus publishes what an ingress would.
 	bus *natsbus.Bus
 
@@ -55,12 +61,16 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{nats: natsserver.NewMemory(t), redis: miniredis.RunT(t), store: memstore.New(), sent: map[string][]string{}}
+	c := &cluster{nats: natsserver.NewMemory(t), redis: miniredis.RunT(t), sent: map[string][]string{}}
+	c.store = memstore.New(memstore.WithClock(func() time.Time { return time.Now().Add(time.Duration(c.steps.Load())) }))
 	c.redisURL = "redis://" + c.redis.Addr()
 	c.bus = c.connect(t)
 	require.NoError(t, c.bus.EnsureStreams(t.Context()))
 	return c
 }
+
+// step sets the clock of the store.
+func (c *cluster) step(d time.Duration) { c.steps.Add(int64(d)) }
 
 func (c *cluster) connect(t *testing.T) *natsbus.Bus {
 	t.Helper()
@@ -87,6 +97,9 @@ func (c *cluster) router(t *testing.T, id string, change func(*backends.Backends
 	}
 	cfg := config.Default()
 	cfg.Router.ID = id
+	if c.configure != nil {
+		c.configure(&cfg)
+	}
 	a, err := build(cfg, b, timing{renewal: 50 * time.Millisecond, sweep: 50 * time.Millisecond})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))

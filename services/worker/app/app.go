@@ -15,6 +15,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/llm"
 	"github.com/hermes-runtime/hermes/pkg/tool"
 	"github.com/hermes-runtime/hermes/services/internal/backends"
+	"github.com/hermes-runtime/hermes/services/internal/takeover"
 	"github.com/hermes-runtime/hermes/services/worker/internal/checkpoint"
 	"github.com/hermes-runtime/hermes/services/worker/internal/control"
 	"github.com/hermes-runtime/hermes/services/worker/internal/runtime"
@@ -33,12 +34,15 @@ type Deps struct {
 	// DrainSoft and DrainHard are the shares of the time to stop after which runs are handed over wherever they are, and
 	// are abandoned; 0: 60 % and 80 %.
 	DrainSoft, DrainHard float64
+	// Now is the wall clock; nil: time.Now.
+	Now func() time.Time
 }
 
 // App is a worker. It is a daemon.Component and owns none of its backends.
 type App struct {
 	id       string
 	backends backends.Backends
+	slots    *slot.Puller
 	group    daemon.Group
 	parts    []daemon.Named
 }
@@ -48,6 +52,9 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 	id, err := workerID(cfg.Worker.ID)
 	if err != nil {
 		return nil, err
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
 	}
 	logger := b.Logger.With("worker_id", id)
 	meter, tracer := b.Meters.Meter(scope), b.Traces.Tracer(scope)
@@ -59,9 +66,17 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	taker, err := takeover.New(takeover.Deps{
+		Store: b.Store, Bus: b.Bus, Events: emitter, StallLimit: cfg.Engine.StallLimit, AttemptLimit: cfg.Engine.AttemptLimit,
+		Logger: logger, Meter: meter,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
 	runs, err := runtime.New(cfg, runtime.Deps{
-		Models: deps.Models, Executor: deps.Executor, Store: b.Store, Committer: committer, Bus: b.Bus, Events: emitter,
-		Tracer: tracer, Meter: meter, Logger: logger, Now: time.Now,
+		Models: deps.Models, Executor: deps.Executor, Store: b.Store, Committer: committer, Objects: b.Bus,
+		Takeover: taker, Bus: b.Bus, Events: emitter,
+		Tracer: tracer, Meter: meter, Logger: logger, Now: deps.Now,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -72,6 +87,7 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 	}
 	slots, err := slot.New(slot.Config{
 		WorkerID: id, Pools: cfg.Worker.Pools, Slots: cfg.Worker.Slots, DrainSoft: deps.DrainSoft, DrainHard: deps.DrainHard,
+		Grace: cfg.Worker.Grace,
 	}, slot.Deps{
 		Bus: b.Bus, Leases: b.Leases, Store: b.Store, Control: signals, Streams: streams, Runner: runs,
 		Metrics: metrics, Tracer: tracer, Logger: logger,
@@ -80,7 +96,7 @@ func New(cfg config.Config, b backends.Backends, deps Deps) (*App, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	return &App{
-		id: id, backends: b, group: daemon.Group{Logger: logger},
+		id: id, backends: b, slots: slots, group: daemon.Group{Logger: logger},
 		parts: []daemon.Named{
 			{Name: "events", Component: emitter},
 			{Name: "committer", Component: committer},
@@ -130,9 +146,10 @@ func (a *App) Start(ctx context.Context) error {
 func (a *App) Stop(ctx context.Context) error { return a.group.Stop(ctx) }
 
 // Checks are the dependencies of /readyz. Without Redis runs are claimed without leases; without the store nothing is
-// claimed until it is back.
+// claimed until it is back. A worker that an operator has drained is not ready.
 func (a *App) Checks() []daemon.Check {
 	return []daemon.Check{
+		{Name: "slots", Ready: a.slots.Ready},
 		{Name: "nats", Ready: a.backends.Bus.Ready},
 		{Name: "postgres", Ready: a.backends.Store.Ready, Optional: true},
 		{Name: "redis", Ready: a.backends.Leases.Ready, Optional: true},

@@ -132,7 +132,9 @@ type bench struct {
 	backends backends.Backends
 	// drainSoft and drainHard are those of app.Deps.
 	drainSoft, drainHard float64
-	app                  *app.App
+	// clock is that of app.Deps.
+	clock func() time.Time
+	app   *app.App
 
 	events chan bus.Msg
 }
@@ -178,6 +180,7 @@ func (b *bench) new() (err error) {
 func (b *bench) deps() app.Deps {
 	return app.Deps{
 		Models: map[string]llm.Model{"script": b.model}, Executor: b.executor, DrainSoft: b.drainSoft, DrainHard: b.drainHard,
+		Now: b.clock,
 	}
 }
 

@@ -31,8 +31,8 @@ func TestENG09_ARunThatEndsInTimeIsAnsweredAndNothingMoreIsTaken(t *testing.T) {
 		defer cancel()
 		stopped <- b.app.Stop(ctx)
 	}()
-	require.Eventually(t, func() bool { return b.mem.Workers()[0].Draining }, patience, time.Millisecond)
-	require.Equal(t, 1, b.mem.Workers()[0].Used)
+	require.Eventually(t, func() bool { return b.mem.Beats()[0].Draining }, patience, time.Millisecond)
+	require.Equal(t, 1, b.mem.Beats()[0].Used)
 	select {
 	case err := <-stopped:
 		require.FailNow(t, "the worker did not wait for its run", "%v", err)
@@ -91,8 +91,8 @@ func (s *noClaims) Claim(context.Context, []store.ClaimRequest) ([]store.Claimed
 func TestHeartbeat_TellsSlots(t *testing.T) {
 	t.Parallel()
 	b := startBench(t, &script{answer: echo})
-	require.Eventually(t, func() bool { return len(b.mem.Workers()) == 1 }, patience, time.Millisecond)
-	beat := b.mem.Workers()[0]
+	require.Eventually(t, func() bool { return len(b.mem.Beats()) == 1 }, patience, time.Millisecond)
+	beat := b.mem.Beats()[0]
 	require.Equal(t, "worker-1", beat.WorkerID)
 	require.Equal(t, []int{16, 0}, []int{beat.Slots, beat.Used})
 	require.NotZero(t, beat.Boot)
@@ -100,7 +100,7 @@ func TestHeartbeat_TellsSlots(t *testing.T) {
 	require.Equal(t, "worker-1", b.app.WorkerID())
 }
 
-func TestChecks_OnlyTheBrokerIsRequired(t *testing.T) {
+func TestChecks_TheBrokerAndFreedomToTakeRunsAreRequired(t *testing.T) {
 	t.Parallel()
 	b := startBench(t, &script{answer: echo})
 	optional := map[string]bool{}
@@ -108,7 +108,7 @@ func TestChecks_OnlyTheBrokerIsRequired(t *testing.T) {
 		require.NoError(t, c.Ready(t.Context()))
 		optional[c.Name] = c.Optional
 	}
-	require.Equal(t, map[string]bool{"nats": false, "postgres": true, "redis": true}, optional)
+	require.Equal(t, map[string]bool{"slots": false, "nats": false, "postgres": true, "redis": true}, optional)
 }
 
 func TestWorker_CanStopTwiceAndBeforeItsStart(t *testing.T) {

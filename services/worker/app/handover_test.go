@@ -90,7 +90,7 @@ func TestENG09_ARunLeavesBetweenTwoStepsWithItsResults(t *testing.T) {
 		defer cancel()
 		stopped <- b.app.Stop(ctx)
 	}()
-	require.Eventually(t, func() bool { return b.mem.Workers()[0].Draining }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.mem.Beats()[0].Draining }, patience, time.Millisecond)
 	close(held)
 	require.NoError(t, receive(t, stopped))
 	b.requireHandedOver(t, c, m1, "I see: sent")

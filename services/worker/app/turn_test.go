@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/pkg/event"
@@ -78,7 +79,15 @@ func TestWorker_GivesTheModelPromptNotesAndHistory(t *testing.T) {
 	require.Equal(t, []llm.Message{
 		{Role: llm.User, Text: "one"}, {Role: llm.Assistant, Text: "re: one"}, {Role: llm.User, Text: "two"},
 	}, calls[1].Messages)
-	require.Len(t, calls[1].Tools, 2)
+	require.Equal(t, []string{agent.AskUser, "look", "send"}, toolNames(calls[1]))
+}
+
+func toolNames(req llm.Request) []string {
+	var names []string
+	for _, spec := range req.Tools {
+		names = append(names, spec.Name)
+	}
+	return names
 }
 
 func TestWorker_ReadRepliesAreBornSettledAndNotRung(t *testing.T) {
@@ -279,27 +288,6 @@ func TestWorker_ApologisesWhenTheModelFails(t *testing.T) {
 	b.doorbells(t, webhook, 1)
 }
 
-func TestWorker_ApologisesForAPanicAndGoesOn(t *testing.T) {
-	t.Parallel()
-	b := startBench(t, &script{answer: func(ctx context.Context, n int, req llm.Request, say func(string)) (llm.Response, error) {
-		if n == 0 {
-			panic("model out of its mind")
-		}
-		return echo(ctx, n, req, say)
-	}})
-	c := newChat(webhook, "a")
-	admitted := b.admit(t, c.row("m1", "one"), c.row("m2", "two"))
-	b.ring(t, c, admitted[0], 0)
-	b.idle(t, c)
-	run := b.ended(t, admitted[0].RunID)
-	require.Equal(t, store.RunFailed, run.State)
-	require.Equal(t, "panic: model out of its mind", run.Error)
-	require.Contains(t, b.replies(t, admitted[0].RunID)[0], "Sorry")
-	sub, err := b.mem.Submission(t.Context(), c.skey, "m2")
-	require.NoError(t, err)
-	require.Equal(t, store.RunDone, sub.Run.State)
-}
-
 func TestWorker_ApologisesForAnUnknownProfile(t *testing.T) {
 	t.Parallel()
 	b := startBench(t, &script{answer: echo})
@@ -455,7 +443,7 @@ func TestWorker_AnswersWithoutToolsWhileNoToolServerIsThere(t *testing.T) {
 	b.start(t)
 	a := b.send(t, newChat(webhook, "a"), "m1", "hi")
 	require.Equal(t, store.RunDone, b.ended(t, a.RunID).State)
-	require.Empty(t, b.model.calls()[0].Tools)
+	require.Equal(t, []string{agent.AskUser}, toolNames(b.model.calls()[0]), "only what needs no tool server")
 }
 
 // forgetful is a store whose first reads are not answered.
@@ -478,10 +466,11 @@ func TestWorker_WaitsForTheHistory(t *testing.T) {
 	b.backends.Store = f
 	b.start(t)
 	c := newChat(webhook, "a")
-	b.ended(t, b.send(t, c, "m1", "one").RunID)
+	b.foreignTurn(t, c, "m1", "one", "re: one") // this worker does not know it
 	f.failures.Store(3)
 	b.ended(t, b.send(t, c, "m2", "two").RunID)
-	require.Len(t, b.model.calls()[1].Messages, 3)
+	require.Len(t, b.model.calls()[0].Messages, 3)
+	require.Negative(t, f.failures.Load())
 }
 
 func TestNew_RefusesAProfileWithoutModel(t *testing.T) {

@@ -56,7 +56,7 @@ with l as materialized (
     run_id    = case when x.state = 'idle' then excluded.run_id else x.run_id end,
     queued_at = case when x.state = 'idle' then now() else x.queued_at end,
     state     = case when x.state = 'idle' then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, done_seq
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, stream_seq, traceparent)
   select s.skey, s.last_seq, k.uid, k.kind, k.body, k.stream_seq, k.tp from s join k on k.skey = s.skey
@@ -66,41 +66,53 @@ with l as materialized (
   from s join k on k.skey = s.skey where s.run_id = k.run
 )
 select s.skey, s.gen, s.run_id, s.state, s.last_seq, s.owner, s.stop_run,
-  (s.run_id is not distinct from k.run)::bool as created, 0::bigint as notice_seq
+  (s.run_id is not distinct from k.run)::bool as created, 0::bigint as notice_seq, s.done_seq, k.kind::text as row_kind
 from s join k on k.skey = s.skey;
 
 -- name: AdmitMessage :many
 -- Single form, in the order of the messages. No row = duplicate. A stop names the run that is current in this very
--- statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent, if_idle = only
--- if the session has no run before this row.
+-- statement, and so does an interruption of a run that has begun. A row that wants a run begins one in an idle session,
+-- or a quiet window (state waiting, without a run); what ends the window makes its run. reject_if_busy: the row is refused
+-- unless the session is idle. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent,
+-- if_idle = only if the session has no run before this row; beside reject_if_busy it is written with a refusal only.
 with s as (
   insert into sessions as x (skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id,
-    last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at)
+    last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at, wait_kind, wake_at)
   select @skey::text, @tenant::text, @session_key::text, @session_id::uuid, @part::smallint, @agent_id::text, @run_class::text,
-    case when @wants_run::bool then 'queued' else 'idle' end, (@wants_run::bool)::int,
-    case when @wants_run::bool then @run_id::uuid end, 1, (@wants_run::bool)::int, (@wakes::bool)::int,
-    (@notice::jsonb is not null)::int, (@notice::jsonb is not null and @notice_read::bool)::int, case when @wants_run::bool then now() end
+    case when @wants_run::bool and @collects::bool then 'waiting' when @wants_run::bool then 'queued' else 'idle' end,
+    (@wants_run::bool and not @collects::bool)::int, case when @wants_run::bool and not @collects::bool then @run_id::uuid end,
+    1, (@wants_run::bool)::int, (@wakes::bool)::int, (@notice::jsonb is not null and not @reject_if_busy::bool)::int,
+    (@notice::jsonb is not null and not @reject_if_busy::bool and @notice_read::bool)::int,
+    case when @wants_run::bool then now() end, case when @wants_run::bool and @collects::bool then 'collect' end,
+    case when @wants_run::bool and @collects::bool then now() + interval '1 microsecond' * least(@quiet_us::bigint, @max_us::bigint) end
   where not exists (select from inbox where msg_uid = @uid::text and (skey || '') = @skey::text)
   on conflict (skey) do update set
     last_seq  = x.last_seq + 1,
-    want_seq  = case when @wants_run::bool then x.last_seq + 1 else x.want_seq end,
-    wake_seq  = case when @wakes::bool then x.last_seq + 1 else x.wake_seq end,
-    ctl_seq   = case when @steer::bool or @stop::bool then x.last_seq + 1 else x.ctl_seq end,
-    stop_at   = case when @stop::bool and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
-    stop_run  = case when @stop::bool then x.run_id else x.stop_run end,
-    out_seq   = case when @notice_if_idle::bool and x.run_id is not null then x.out_seq else x.out_seq + excluded.out_seq end,
-    out_sent  = case when x.out_sent <> x.out_seq or @notice_if_idle::bool and x.run_id is not null then x.out_sent
-                else x.out_sent + excluded.out_sent end,
-    gen       = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then x.gen + 1 else x.gen end,
-    run_id    = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then coalesce(x.run_id, @run_id::uuid) else x.run_id end,
-    queued_at = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then now() else x.queued_at end,
-    wake_at   = case when x.state = 'waiting' and @wakes::bool then null else x.wake_at end,
-    state     = case when x.state = 'idle' and @wants_run::bool or x.state = 'waiting' and @wakes::bool then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq,
-    (@notice::jsonb is not null and (not @notice_if_idle::bool or coalesce(run_id = @run_id::uuid, true))) as noticed
+    want_seq  = case when @wants_run::bool and not (@reject_if_busy::bool and x.state <> 'idle') then x.last_seq + 1 else x.want_seq end,
+    wake_seq  = case when @wakes::bool or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.last_seq + 1 else x.wake_seq end,
+    ctl_seq   = case when @steer::bool or @stop::bool or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.last_seq + 1 else x.ctl_seq end,
+    stop_at   = case when (@stop::bool or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null)) and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
+    stop_run  = case when @stop::bool or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.run_id else x.stop_run end,
+    out_seq   = x.out_seq + (@notice::jsonb is not null and case when @reject_if_busy::bool then x.state <> 'idle' else not @notice_if_idle::bool or x.run_id is null end)::int,
+    out_sent  = case when x.out_sent = x.out_seq and @notice_read::bool then x.out_sent + (@notice::jsonb is not null and case when @reject_if_busy::bool then x.state <> 'idle' else not @notice_if_idle::bool or x.run_id is null end)::int else x.out_sent end,
+    gen       = case when ((x.state = 'idle' and @wants_run::bool) and not @collects::bool) or (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then x.gen + 1 else x.gen end,
+    run_id    = case when ((x.state = 'idle' and @wants_run::bool) and not @collects::bool) or (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then coalesce(x.run_id, @run_id::uuid) else x.run_id end,
+    queued_at = case when (x.state = 'idle' and @wants_run::bool) or (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then now() else x.queued_at end,
+    wake_at   = case when (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then null
+      when (x.state = 'idle' and @wants_run::bool) and @collects::bool then now() + interval '1 microsecond' * least(@quiet_us::bigint, @max_us::bigint)
+      when x.state = 'waiting' and x.wait_kind = 'collect' and @collects::bool
+        then least(now() + interval '1 microsecond' * @quiet_us::bigint, x.queued_at + interval '1 microsecond' * @max_us::bigint)
+      else x.wake_at end,
+    wait_kind = case when (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then null when (x.state = 'idle' and @wants_run::bool) and @collects::bool then 'collect' else x.wait_kind end,
+    state     = case when ((x.state = 'idle' and @wants_run::bool) and not @collects::bool) or (x.state = 'waiting' and (@wakes::bool or @ends_collect::bool and x.wait_kind = 'collect' or (@interrupt::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then 'queued' when (x.state = 'idle' and @wants_run::bool) then 'waiting' else x.state end
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq, done_seq,
+    -- Only what began a run in an idle session has the fresh run.
+    (case when @reject_if_busy::bool and run_id is distinct from @run_id::uuid then 'refused' else @kind::text end)::text as row_kind,
+    (@notice::jsonb is not null and case when @reject_if_busy::bool then run_id is distinct from @run_id::uuid
+      else not @notice_if_idle::bool or coalesce(run_id = @run_id::uuid, true) end) as noticed
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, grp, stream_seq, traceparent)
-  select skey, last_seq, @uid::text, @kind::text, @body::jsonb, nullif(@grp::text, ''), @stream_seq::bigint, @traceparent::text from s
+  select skey, last_seq, @uid::text, row_kind, @body::jsonb, nullif(@grp::text, ''), @stream_seq::bigint, @traceparent::text from s
 ), t as (
   insert into inbox_items (skey, item_uid, seq) select skey, unnest(@items::text[]), last_seq from s on conflict do nothing
 ), r as (
@@ -117,7 +129,7 @@ with s as (
   from s where s.noticed
 )
 select skey, gen, run_id, state, last_seq, owner, stop_run, (run_id is not distinct from @run_id::uuid)::bool as created,
-  (case when noticed then out_seq else 0 end)::bigint as notice_seq
+  (case when noticed then out_seq else 0 end)::bigint as notice_seq, done_seq, row_kind
 from s;
 
 -- name: InsertDeadLetters :exec

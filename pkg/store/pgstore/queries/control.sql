@@ -8,11 +8,16 @@ values (@skey, @tenant, @session_key, @session_id, @part, @agent_id, @run_class,
 -- name: AdmitReset :many
 -- /new. No row = duplicate. The current run ends as cancelled and covers all rows up to this one; without a run, rows
 -- that wait get a cancelled run, and if none wait the next run covers this row: ranges of final runs follow each other.
--- The cancelled run has no owner, so that no worker takes it for its own commit.
+-- The cancelled run has no owner, so that no worker takes it for its own commit. resumed: the conversation is not a fresh
+-- one but this session's, which is refused otherwise; with a parent it is fresh, and forked from that.
 with l as materialized (
   select skey, session_id, run_id, done_seq, created_at from sessions
   where skey = @skey::text and not exists (select from inbox where msg_uid = @uid::text and (skey || '') = @skey::text)
   for update
+), v as materialized (
+  select l.skey, case when not @resumed::bool or l.session_id = @session_id::uuid or exists (
+      select from conversations c where c.session_id = @session_id::uuid and (c.skey || '') = @skey::text
+    ) then 0 else engine_refuse('not a conversation of the session') end as ok from l
 ), s as (
   update sessions x set last_seq = x.last_seq + 1, gen = x.gen + 1, owner = null, run_id = null, session_id = @session_id::uuid,
     state = case when x.state = 'paused' then 'paused' else 'idle' end,
@@ -20,7 +25,7 @@ with l as materialized (
     out_seq = x.out_seq + (@notice::jsonb is not null)::int,
     out_sent = case when x.out_sent = x.out_seq and @notice_read::bool then x.out_seq + (@notice::jsonb is not null)::int else x.out_sent end,
     attempt = 0, stall = 0, stop_run = null, stop_at = null, wait_kind = null, wake_at = null, touched_at = now()
-  from l where x.skey = any(array[l.skey])
+  from l join v on v.skey = l.skey where v.ok = 0 and x.skey = any(array[l.skey])
   returning x.skey, x.gen, x.state, x.last_seq, x.done_seq, x.agent_id, x.out_seq, l.run_id as old_run,
     l.session_id as old_session, l.done_seq as old_done, l.created_at
 ), i as (
@@ -40,10 +45,14 @@ with l as materialized (
   from s where old_run is null and done_seq > old_done
 ), e as ( -- the first conversation of a session gets its row when it ends; now() would be before a wait for the lock
   insert into conversations (session_id, skey, started_at, ended_at, end_reason)
-  select old_session, skey, created_at, clock_timestamp(), 'new' from s where last_seq > 1
+  select old_session, skey, created_at, clock_timestamp(), case when @resumed::bool or sqlc.narg(parent)::uuid is not null then 'resume' else 'new' end
+  from s where last_seq > 1 and not (@resumed::bool and old_session = @session_id::uuid)
   on conflict (session_id) do update set ended_at = excluded.ended_at, end_reason = excluded.end_reason
 ), b as (
-  insert into conversations (session_id, skey, started_at) select @session_id::uuid, skey, clock_timestamp() from s
+  insert into conversations (session_id, skey, parent, parent_upto, started_at)
+  select @session_id::uuid, skey, sqlc.narg(parent)::uuid, sqlc.narg(parent_upto)::bigint, clock_timestamp() from s where not @resumed::bool
+), u as (
+  update conversations c set ended_at = null, end_reason = null from s where @resumed::bool and c.session_id = @session_id::uuid
 ), o as (
   insert into outbox (skey, out_seq, dkey, platform, target, parts, state, next_at, traceparent)
   select skey, out_seq, coalesce(@notice::jsonb->>'dkey', @uid::text || ':' || @kind::text), @notice::jsonb->>'platform',
@@ -51,7 +60,7 @@ with l as materialized (
     now() + interval '3 s', @traceparent::text
   from s where @notice::jsonb is not null
 )
-select last_seq, gen, state, old_run, (case when @notice::jsonb is null then 0 else out_seq end)::bigint as notice_seq from s;
+select last_seq, gen, state, old_run, (case when @notice::jsonb is null then 0 else out_seq end)::bigint as notice_seq, done_seq from s;
 
 -- name: AdmitEdit :many
 -- No row = a run was finished with the row, or there is none. The session is locked, not written: a run that has read the

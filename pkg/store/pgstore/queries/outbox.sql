@@ -5,7 +5,7 @@
 -- that this process has sent but not yet marked (0 = none). Missing = not next, settled, or another one is sending.
 -- Never waits for a lock. An expired claim counts itself in maybe.
 with l as materialized (
-  select o.skey, o.out_seq
+  select o.skey, o.out_seq, s.tenant
   from (select unnest(@skeys::text[]) as skey, unnest(@out_seqs::bigint[]) as out_seq, unnest(@sents::bigint[]) as sent) k
   join sessions s on s.skey = any(array[k.skey])
   join outbox o on o.skey = any(array[k.skey]) and o.out_seq = k.out_seq
@@ -17,7 +17,7 @@ update outbox o set sender = @sender::text, until = now() + interval '60 s', att
 from l where o.skey = any(array[l.skey]) and o.out_seq = l.out_seq and o.state = 'pending'
   and (o.until is null or o.until <= now())
 returning o.skey, o.out_seq, o.dkey, o.run_id, o.platform, o.target, o.parts, o.attempts, o.maybe, o.plan, o.sent_parts,
-  o.platform_ids, o.created_at, o.traceparent;
+  o.platform_ids, o.created_at, o.traceparent, l.tenant;
 
 -- name: RecordPart :execrows
 -- After each part, and before the first for the plan. No row = the claim is lost. Also extends the claim.
@@ -37,13 +37,18 @@ with l as materialized (
   select skey from sessions where skey = any(@skeys::text[]) order by skey for update
 ), k as (
   select unnest(@skeys::text[]) as skey, unnest(@out_seqs::bigint[]) as out_seq, unnest(@states::text[]) as state,
-    unnest(@platform_ids::jsonb[]) as ids
+    unnest(@platform_ids::jsonb[]) as ids, unnest(@reasons::text[]) as reason, unnest(@letter_ids::uuid[]) as letter
 ), o as (
   update outbox o set state = k.state, platform_ids = k.ids,
     sent_parts = greatest(o.sent_parts, coalesce(jsonb_array_length(k.ids), 0)), sender = null, until = null
   from k
   where (select count(*) from l) >= 0 and o.skey = any(array[k.skey]) and o.out_seq = k.out_seq and o.state = 'pending'
-  returning o.skey, o.out_seq
+  returning o.skey, o.out_seq, o.dkey, o.platform, o.target, o.parts, k.state, k.reason, k.letter
+), b as (
+  insert into dead_letters (id, kind, ref, reason, payload)
+  select letter, 'out', skey || '/' || out_seq, reason, jsonb_build_object('skey', skey, 'out_seq', out_seq, 'dkey', dkey,
+    'platform', platform, 'target', target, 'parts', parts)
+  from o where state = 'dead'
 ), g as (
   select skey, min(out_seq) as lo, max(out_seq) as hi, count(*) as n from o group by skey
 )

@@ -2,7 +2,7 @@
 
 -- name: GetSession :one
 select skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id, owner, last_seq, done_seq,
-  want_seq, wake_seq, ctl_seq, stop_run, out_seq, out_sent, attempt, stall, queued_at, touched_at
+  want_seq, wake_seq, ctl_seq, stop_run, out_seq, out_sent, attempt, stall, queued_at, touched_at, stall_key, wait_kind, wake_at
 from sessions where skey = @skey;
 
 -- name: GetRun :one
@@ -15,9 +15,7 @@ join messages m on m.skey = any(array[r.skey]) and m.run_gen = r.first_gen and m
 where r.run_id = @run_id order by m.branch, m.n;
 
 -- name: RunReplies :many
--- Keys of a run's replies begin with its id, and ';' is the character behind ':'.
-select out_seq, dkey, platform, state, parts from outbox
-where dkey >= @run_id::uuid || ':' and dkey < @run_id::uuid || ';' and run_id = @run_id::uuid order by out_seq;
+select out_seq, dkey, platform, state, parts from outbox where run_id = @run_id::uuid order by out_seq;
 
 -- name: History :many
 -- The array keeps the primary key, which has the rows of all conversations of the session, from offering the order.
@@ -43,6 +41,12 @@ select i.seq, i.kind, i.body, coalesce(
   (select o.parts from outbox o where o.dkey >= i.msg_uid || ':' and o.dkey < i.msg_uid || ';'
     and (o.skey || '') = i.skey and o.run_id is null order by o.out_seq limit 1) as notice
 from inbox i where i.msg_uid = @msg_uid and (i.skey || '') = @skey::text;
+
+-- name: IsSuperseded :one
+select exists (
+  select from runs r join messages m on m.skey = any(array[r.skey]) and m.run_gen = r.first_gen and m.run_id = r.run_id
+  where r.run_id = @run_id and m.inbox_seq = @seq and m.role = 'superseded'
+)::bool as superseded;
 
 -- name: InboxAfter :many
 select seq, msg_uid, kind, body, grp, run_id, traceparent from inbox where skey = @skey and seq > @seq order by seq;

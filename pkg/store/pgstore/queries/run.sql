@@ -41,11 +41,19 @@ select run_id, call_id, name, effect, state, result from tool_calls where run_id
 order by run_id, created_at, call_id;
 
 -- name: Checkpoint :many
--- T3. No row = fenced. Sent again after an unknown outcome it changes nothing.
-with s as (
-  update sessions x set touched_at = now()
-  where x.skey = @skey and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
-  returning skey, run_id, session_id, last_seq, ctl_seq, stop_run
+-- T3. No row = fenced. Sent again after an unknown outcome it changes nothing: replies are known by their dkey, which is
+-- why LockSessions comes before it where there are any.
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements(@replies::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = @skey::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(),
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when @settled::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = @skey::text and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
+  returning skey, run_id, session_id, last_seq, ctl_seq, stop_run, out_seq
 ), m as (
   insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
   select s.skey, s.session_id, @run_gen::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
@@ -60,15 +68,28 @@ with s as (
 ), t as (
   update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest(@taken::bigint[]) as seq from s) e
   where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
 )
-select last_seq, ctl_seq, stop_run from s;
+select s.last_seq, s.ctl_seq, s.stop_run, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s;
 
 -- name: Handover :many
 -- T5: the body of T3; the run is queued under the next generation and attempt stays. No row = fenced, or sent again.
-with s as (
-  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now()
-  where x.skey = @skey and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
-  returning skey, gen, run_id, session_id
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements(@replies::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = @skey::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now(),
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when @settled::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = @skey::text and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
+  returning skey, run_id, session_id, gen, out_seq
 ), m as (
   insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
   select s.skey, s.session_id, @run_gen::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
@@ -83,10 +104,58 @@ with s as (
 ), t as (
   update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest(@taken::bigint[]) as seq from s) e
   where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
 ), r as (
   update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
 )
-select skey, gen from s;
+select s.skey, s.gen, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s;
+
+-- name: Suspend :many
+-- T7: the body of T3; the run waits, or is queued if a row that wakes has come that its worker has not seen. Compared with
+-- wake_seq, never with last_seq. No row = fenced, or sent again.
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements(@replies::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = @skey::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(), owner = null, gen = gen + 1, wait_kind = @wait_kind::text,
+    wake_at = case when wake_seq > @seen::bigint then null else @wake_at::timestamptz end,
+    state = case when wake_seq > @seen::bigint then 'queued' else 'waiting' end,
+    queued_at = case when wake_seq > @seen::bigint then now() else queued_at end,
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when @settled::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = @skey::text and x.gen = @gen and x.run_id = @run_id::uuid and x.owner = @owner::text and x.state = 'running'
+  returning skey, run_id, session_id, gen, state, out_seq
+), m as (
+  insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
+  select s.skey, s.session_id, @run_gen::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+    e.v->'content', (e.v->>'inbox_seq')::bigint
+  from s, jsonb_array_elements(@messages::jsonb) as e(v) on conflict do nothing
+), c as (
+  insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
+  select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
+    e.v->'result'
+  from s, jsonb_array_elements(@tool_calls::jsonb) as e(v)
+  on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
+), t as (
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest(@taken::bigint[]) as seq from s) e
+  where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
+), r as (
+  update runs set state = s.state, owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
+)
+select s.skey, s.gen, s.state, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s;
 
 -- name: FinishBatch :many
 -- T4 as group commit, never cancelled. settled: all replies of the run are born sent. Missing in the result: stopped,

@@ -44,15 +44,18 @@ const (
 
 // Sees reports whether what belongs to tenant exists for p.
 func (p Principal) Sees(tenant string) bool {
-	return p.Tenant == tenant || slices.Contains(p.Roles, RoleAdmin)
+	return p.Tenant == tenant || p.Admin()
 }
+
+// Admin reports whether p is an operator.
+func (p Principal) Admin() bool { return slices.Contains(p.Roles, RoleAdmin) }
 
 // may reports whether p may send a request with this method.
 func (p Principal) may(method string) bool {
 	if method == http.MethodGet || method == http.MethodHead {
 		return true // every role reads
 	}
-	return len(p.Roles) == 0 || slices.Contains(p.Roles, RoleUser) || slices.Contains(p.Roles, RoleAdmin)
+	return len(p.Roles) == 0 || slices.Contains(p.Roles, RoleUser) || p.Admin()
 }
 
 // localUser owns everything on a server without keys.

@@ -15,7 +15,11 @@ import (
 	"github.com/hermes-runtime/hermes/services/internal/httpapi"
 )
 
-const sessionHeader = "X-Session-Id"
+// What clients may say in a header where the protocol has no place for it.
+const (
+	sessionHeader = "X-Session-Id"
+	policyHeader  = "X-Busy-Policy"
+)
 
 // call is one request for a completion.
 type call struct {
@@ -34,6 +38,7 @@ type body struct {
 	stream       bool
 	includeUsage bool
 	sessionID    string
+	busyPolicy   string
 }
 
 // read reads and checks a request.
@@ -65,6 +70,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+	if talk.BusyPolicy, err = policyOf(r, b); err != nil {
+		return nil, err
+	}
 	c := &call{
 		who: auth.From(r.Context()), profile: p, stateless: session == "", stream: b.stream, includeUsage: b.includeUsage,
 	}
@@ -74,7 +82,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request) (*call, error) {
 		talk.History = nil
 	}
 	m := p.Message(c.who, session, key)
-	m.Text, m.Attachments, m.History, m.Fingerprint = talk.Text, talk.Attachments, talk.History, submit.Fingerprint(talk)
+	m.Text, m.Attachments, m.History, m.BusyPolicy = talk.Text, talk.Attachments, talk.History, talk.BusyPolicy
+	m.Fingerprint = submit.Fingerprint(talk)
 	c.Submission = submit.Submission{Message: m, Keyed: chosen}
 	return c, nil
 }
@@ -87,24 +96,44 @@ func ownConversation(who auth.Principal, key string) string {
 
 // sessionOf is the session that the client names, "" if it names none.
 func sessionOf(r *http.Request, b body) (string, error) {
-	named := r.Header.Values(sessionHeader)
-	param, id := sessionHeader, ""
-	switch {
-	case len(named) > 1:
-		return "", httpapi.Invalid(sessionHeader, sessionHeader+": is there more than once")
-	case len(named) == 1 && b.sessionID != "" && named[0] != b.sessionID:
-		return "", httpapi.Invalid("metadata.session_id", "metadata.session_id: is another than "+sessionHeader)
-	case len(named) == 1:
-		id = named[0]
-	case b.sessionID != "":
-		param, id = "metadata.session_id", b.sessionID
-	default:
-		return "", nil
+	param, id, err := extension(r, sessionHeader, "metadata.session_id", b.sessionID)
+	if err != nil || id == "" && param == "" {
+		return "", err
 	}
 	if err := accept.CheckID(param, id); err != nil {
 		return "", httpapi.FromAccept(err, nil)
 	}
 	return id, nil
+}
+
+// policyOf is the busy policy that the client asks for, "" if it leaves it to the profile.
+func policyOf(r *http.Request, b body) (event.Policy, error) {
+	param, policy, err := extension(r, policyHeader, "metadata.busy_policy", b.busyPolicy)
+	if err != nil {
+		return "", err
+	}
+	if err := event.CheckPolicy(param, event.Policy(policy)); err != nil {
+		return "", httpapi.Invalid(param, err.Error())
+	}
+	return event.Policy(policy), nil
+}
+
+// extension is what the client says beside the protocol, in a header or in the metadata, and where it stands; param is ""
+// if it says nothing.
+func extension(r *http.Request, header, member, inBody string) (param, value string, err error) {
+	named := r.Header.Values(header)
+	switch {
+	case len(named) > 1:
+		return "", "", httpapi.Invalid(header, header+": is there more than once")
+	case len(named) == 1 && inBody != "" && named[0] != inBody:
+		return "", "", httpapi.Invalid(member, member+": is another than "+header)
+	case len(named) == 1:
+		return header, named[0], nil
+	case inBody != "":
+		return member, inBody, nil
+	default:
+		return "", "", nil
+	}
 }
 
 func parse(raw []byte) (b body, err error) {
@@ -122,7 +151,8 @@ func parse(raw []byte) (b body, err error) {
 		IncludeUsage bool `json:"include_usage"`
 	}
 	var metadata struct {
-		SessionID string `json:"session_id"`
+		SessionID  string `json:"session_id"`
+		BusyPolicy string `json:"busy_policy"`
 	}
 	for _, f := range []struct {
 		name, kind string
@@ -138,7 +168,7 @@ func parse(raw []byte) (b body, err error) {
 			return b, httpapi.Invalid(f.name, f.name+": must be "+f.kind)
 		}
 	}
-	b.includeUsage, b.sessionID = options.IncludeUsage, metadata.SessionID
+	b.includeUsage, b.sessionID, b.busyPolicy = options.IncludeUsage, metadata.SessionID, metadata.BusyPolicy
 	switch {
 	case b.model == "":
 		return b, httpapi.Invalid("model", "model: must not be empty")
@@ -154,5 +184,6 @@ func parse(raw []byte) (b body, err error) {
 type talk struct {
 	Text        string             `json:"text"`
 	Attachments []event.Attachment `json:"attachments,omitempty"`
+	BusyPolicy  event.Policy       `json:"busy_policy,omitempty"`
 	History     []event.Turn       `json:"history,omitempty"`
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
-	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -64,29 +63,15 @@ func read(ctx context.Context, s Store, t Target) (answer, error) {
 		// The row is covered by some run all the same; that run answers another message.
 		return answer{notice: sub.Notice}, nil
 	}
-	superseded, err := isSuperseded(ctx, s, sub)
-	if err != nil || !superseded {
-		return answer{run: sub.Run}, err
+	if sub.Superseded {
+		return answer{code: CodeSuperseded}, nil
 	}
-	return answer{code: CodeSuperseded}, nil
+	return answer{run: sub.Run}, nil
 }
 
 // stopping is what a stop that has found a run is answered with.
 func stopping() json.RawMessage {
 	return channel.EncodeParts(channel.Part{Markdown: "Stopping. The answer that is stopped says when it has ended.", Notice: true})
-}
-
-// isSuperseded reports whether the run that covers a message has answered others, behind it, and not this one.
-func isSuperseded(ctx context.Context, s Store, sub store.Submission) (bool, error) {
-	if sub.Run.State != store.RunDone || sub.Seq < sub.Run.FromSeq || sub.Seq >= sub.Run.ToSeq || sub.Kind != store.KindUser {
-		return false, nil // the last row of a range is always answered
-	}
-	messages, err := s.RunMessages(ctx, sub.Run.ID)
-	if err != nil {
-		return false, fmt.Errorf("read messages of run: %w", err)
-	}
-	named := inbox.NamedRows(messages)
-	return len(named) > 0 && !named[sub.Seq], nil
 }
 
 // final is the last event of a target; ok is false while there is none.
@@ -152,9 +137,11 @@ func (a answer) text(ctx context.Context, s Store) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read replies: %w", err)
 	}
-	parts := make([]json.RawMessage, len(replies))
-	for i, r := range replies {
-		parts[i] = r.Parts
+	var parts []json.RawMessage
+	for _, r := range replies {
+		if strings.HasPrefix(r.DKey, a.run.ID.String()+":") { // others tell about messages that the run did not answer
+			parts = append(parts, r.Parts)
+		}
 	}
 	return markdown(parts...)
 }

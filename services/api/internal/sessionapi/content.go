@@ -15,6 +15,7 @@ import (
 type content struct {
 	Text        string             `json:"text"`
 	Attachments []event.Attachment `json:"attachments,omitempty"`
+	BusyPolicy  event.Policy       `json:"busy_policy,omitempty"`
 }
 
 // decode reads a body. Members that it does not know are errors: a misspelt one would be lost in silence.
@@ -24,8 +25,14 @@ func decode(raw []byte) (content, error) {
 	}
 	var c content
 	var attachments []json.RawMessage
-	if err := object("body", "", raw, map[string]any{"text": &c.Text, "attachments": &attachments}); err != nil {
+	err := object("body", "", raw, map[string]any{
+		"text": &c.Text, "attachments": &attachments, "busy_policy": (*string)(&c.BusyPolicy),
+	})
+	if err != nil {
 		return content{}, err
+	}
+	if err := event.CheckPolicy("busy_policy", c.BusyPolicy); err != nil {
+		return content{}, httpapi.Invalid("busy_policy", err.Error())
 	}
 	for i, one := range attachments {
 		a, err := attachment(fmt.Sprintf("attachments[%d]", i), one)

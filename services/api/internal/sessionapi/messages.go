@@ -94,7 +94,7 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request) (submit.Submis
 		return submit.Submission{}, err
 	}
 	m := h.profile.Message(auth.From(r.Context()), id, key)
-	m.Text, m.Attachments, m.Fingerprint = c.Text, c.Attachments, submit.Fingerprint(c)
+	m.Text, m.Attachments, m.BusyPolicy, m.Fingerprint = c.Text, c.Attachments, c.BusyPolicy, submit.Fingerprint(c)
 	return submit.Submission{Message: m, Keyed: chosen}, nil
 }
 

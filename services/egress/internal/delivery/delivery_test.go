@@ -277,7 +277,15 @@ func TestDeliver_GivesUpWhatIsRefusedAndGoesOn(t *testing.T) {
 	b.awaitOutcome(event.DeliveryFailed, "dead")
 	select {
 	case m := <-letters:
-		require.JSONEq(t, fmt.Sprintf(`{"skey":%q,"out_seq":1,"dkey":"m1:command","reason":"send: permanent (410): the receiver is gone"}`, skey), string(m.Data))
+		var told struct{ ID uuid.UUID }
+		require.NoError(t, json.Unmarshal(m.Data, &told))
+		const reason = "send: permanent (410): the receiver is gone"
+		require.JSONEq(t, fmt.Sprintf(`{"id":%q,"skey":%q,"out_seq":1,"dkey":"m1:command","reason":%q}`, told.ID, skey, reason), string(m.Data))
+		stored, err := b.Store.DeadLetter(t.Context(), told.ID)
+		require.NoError(t, err)
+		require.Equal(t, store.DeadKindDelivery, stored.Kind)
+		require.Equal(t, skey+"/1", stored.Ref)
+		require.Equal(t, reason, stored.Reason)
 	case <-time.After(soon):
 		t.Fatal("no dead letter")
 	}

@@ -135,7 +135,7 @@ func (d *Deliverer) ring(ctx context.Context, j *job) error {
 func (d *Deliverer) report(ctx context.Context, s settledJob) {
 	d.metrics.age(ctx, s.Platform, s.verdict.outcome(), s.age())
 	ev := event.Lifecycle{
-		Type: event.ResponseSent, SKey: s.SKey, RunID: s.runID(), MsgUID: s.msgUID(), OutSeq: s.OutSeq,
+		Type: event.ResponseSent, Tenant: s.Tenant, SKey: s.SKey, RunID: s.runID(), MsgUID: s.msgUID(), OutSeq: s.OutSeq,
 		Outcome: s.verdict.outcome(), Size: int64(len(s.Parts)), Duration: s.age(),
 	}
 	if err := json.Unmarshal(s.Target, &ev.Address); err != nil {
@@ -153,8 +153,10 @@ func (d *Deliverer) report(ctx context.Context, s settledJob) {
 	}
 }
 
-// letter is what operators are told; the truth is the row.
+// letter is what operators are told; the truth is in the store.
 type letter struct {
+	// ID is that of the stored letter.
+	ID     string `json:"id"`
 	SKey   string `json:"skey"`
 	OutSeq int64  `json:"out_seq"`
 	DKey   string `json:"dkey"`
@@ -163,9 +165,8 @@ type letter struct {
 }
 
 func (d *Deliverer) deadLetter(ctx context.Context, s settledJob) {
-	l := letter{SKey: s.SKey, OutSeq: s.OutSeq, DKey: s.DKey, RunID: s.runID()}
-	if s.verdict.err != nil {
-		l.Reason = s.verdict.err.Error()
+	l := letter{
+		ID: s.letter.String(), SKey: s.SKey, OutSeq: s.OutSeq, DKey: s.DKey, RunID: s.runID(), Reason: s.verdict.reason(),
 	}
 	data, err := json.Marshal(l)
 	if err == nil {

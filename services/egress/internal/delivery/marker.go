@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
@@ -22,6 +24,8 @@ const (
 type settledJob struct {
 	*job
 	verdict verdict
+	// letter is the ID of the dead letter of a row that is given up: the same however often it is marked.
+	letter uuid.UUID
 }
 
 // marker marks settled rows, many at once, and remembers meanwhile what was settled.
@@ -54,6 +58,9 @@ func newMarker(outbox store.Outbox, logger *slog.Logger, settled settledFunc) *m
 // which they were added.
 func (m *marker) add(ctx context.Context, j *job, v verdict) {
 	s := settledJob{job: j, verdict: v}
+	if v.state == store.OutDead {
+		s.letter = uuid.Must(uuid.NewV7())
+	}
 	if !m.enqueue(s) {
 		m.settled(ctx, []settledJob{s}, nil, true)
 		return
@@ -138,7 +145,9 @@ func (m *marker) take(limit int) []settledJob {
 func (m *marker) mark(ctx context.Context, batch []settledJob) ([]store.Marked, error) {
 	marks := make([]store.Mark, len(batch))
 	for i, s := range batch {
-		marks[i] = store.Mark{SKey: s.SKey, OutSeq: s.OutSeq, State: s.verdict.state, PlatformIDs: s.encodedIDs()}
+		marks[i] = store.Mark{
+			SKey: s.SKey, OutSeq: s.OutSeq, State: s.verdict.state, PlatformIDs: s.encodedIDs(), Reason: s.verdict.reason(), LetterID: s.letter,
+		}
 	}
 	for backoff := 100 * time.Millisecond; ; backoff = min(2*backoff, outagePause) {
 		var marked []store.Marked

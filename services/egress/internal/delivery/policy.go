@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
@@ -22,6 +23,8 @@ const (
 	minLife = 15 * time.Minute
 	// maxRetryAfter bounds what a platform may ask for.
 	maxRetryAfter = rate.MaxFreeze
+	// maxReason bounds the stored reason of a row that is given up.
+	maxReason = 2048
 )
 
 // verdict says what becomes of a row after a try.
@@ -51,6 +54,15 @@ func (v verdict) outcome() string {
 	default:
 		return "put_off"
 	}
+}
+
+// reason is why a row is given up, as operators read it and a database takes it.
+func (v verdict) reason() string {
+	if v.state != store.OutDead || v.err == nil {
+		return ""
+	}
+	text := strings.ReplaceAll(strings.ToValidUTF8(v.err.Error(), "\uFFFD"), "\x00", "")
+	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
 var (

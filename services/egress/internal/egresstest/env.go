@@ -115,6 +115,7 @@ func (e *Env) Build(id string, o Options) *Process {
 	}
 	ls := live.Deps{
 		Bus: b, Store: e.Store, Gate: rate.NewGate(e.Limits, servicetest.Logger()), Senders: senders, Logger: servicetest.Logger(),
+		Meter: metricnoop.Meter{},
 	}
 	if !o.WithoutRedis {
 		leases := e.Leases()
@@ -122,7 +123,9 @@ func (e *Env) Build(id string, o Options) *Process {
 	}
 	d, err := delivery.New(delivery.Config{ID: id, SendTimeout: 5 * time.Second, PreviewStop: patience, Parallel: 16}, ds)
 	require.NoError(e.t, err)
-	return &Process{Deliverer: d, Watcher: live.New(live.Config{ID: id, Max: live.DefaultMax}, ls)}
+	w, err := live.New(live.Config{ID: id, Max: live.DefaultMax}, ls)
+	require.NoError(e.t, err)
+	return &Process{Deliverer: d, Watcher: w}
 }
 
 // Leases opens the leases of a process.

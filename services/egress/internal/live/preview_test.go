@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/event"
@@ -32,10 +33,9 @@ func newDraft(t *testing.T) (*drafts, *preview) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	d := &drafts{}
-	s := &show{
-		Watcher: New(Config{ID: "e1"}, Deps{Gate: rate.NewGate(ratelimit.NewLocal(), logger), Logger: logger}),
-		sender:  d, changed: make(chan struct{}, 1),
-	}
+	w, err := New(Config{ID: "e1"}, Deps{Gate: rate.NewGate(ratelimit.NewLocal(), logger), Logger: logger, Meter: noop.Meter{}})
+	require.NoError(t, err)
+	s := &show{Watcher: w, sender: d, changed: make(chan struct{}, 1)}
 	p := newPreview(s, d)
 	p.held = time.Now()
 	return d, p

@@ -2,18 +2,21 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/event"
+	"github.com/hermes-runtime/hermes/pkg/hook"
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	deliveryv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/delivery/v1"
@@ -21,11 +24,8 @@ import (
 )
 
 const (
-	// queueName is shared: one process gets each event.
-	queueName   = "live"
-	batchSize   = 64
-	fetchWait   = 5 * time.Second
-	outagePause = time.Second
+	// hookName is shared: one process gets each event.
+	hookName = "live"
 	// stale events are of runs that began while no egress was there.
 	stale = time.Minute
 	// stopBuffer is how many requests to stop wait; their senders give up after two seconds anyway.
@@ -58,6 +58,7 @@ type Deps struct {
 	// Senders by platform. Those that are neither channel.Typer nor channel.Previewer show nothing.
 	Senders map[string]channel.Sender
 	Logger  *slog.Logger
+	Meter   metric.Meter
 }
 
 // Config of a Watcher.
@@ -72,6 +73,7 @@ type Config struct {
 type Watcher struct {
 	deps  Deps
 	cfg   Config
+	begun *hook.Subscriber
 	stops chan bus.Msg
 	sub   bus.Subscription
 	loops daemon.Loops
@@ -87,23 +89,24 @@ type Watcher struct {
 }
 
 // New returns a Watcher.
-func New(cfg Config, deps Deps) *Watcher {
-	return &Watcher{deps: deps, cfg: cfg, stops: make(chan bus.Msg, stopBuffer), runs: map[uuid.UUID]*show{}}
+func New(cfg Config, deps Deps) (*Watcher, error) {
+	w := &Watcher{deps: deps, cfg: cfg, stops: make(chan bus.Msg, stopBuffer), runs: map[uuid.UUID]*show{}}
+	var err error
+	w.begun, err = hook.NewSubscriber(
+		hook.Subscription{Name: hookName, Types: []event.Type{event.RunStarted}, Observer: hook.ObserverFunc(w.begin)},
+		hook.SubscriberDeps{Bus: deps.Bus, Logger: deps.Logger, Meter: deps.Meter})
+	return w, err // says what it is about
 }
 
 // Start subscribes to the runs that begin, and to requests to stop.
 func (w *Watcher) Start(ctx context.Context) error {
-	queue, err := w.deps.Bus.Work(ctx, bus.EventQueue(queueName, string(event.RunStarted)))
-	if err != nil {
-		return fmt.Errorf("subscribe to runs: %w", err)
-	}
+	var err error
 	if w.sub, err = w.deps.Bus.Listen(bus.PreviewSubject(w.cfg.ID), w.stops); err != nil {
 		return fmt.Errorf("listen for the end of previews: %w", err)
 	}
 	w.life, w.end = context.WithCancel(context.WithoutCancel(ctx))
-	w.loops.Go(ctx, func(ctx context.Context) { w.watch(ctx, queue) })
 	w.loops.Go(ctx, w.answer)
-	return nil
+	return w.begun.Start(ctx) // says what it is about
 }
 
 // Stop ends all shows. It waits for requests that are on their way to a platform, a few seconds at most.
@@ -111,7 +114,8 @@ func (w *Watcher) Stop(ctx context.Context) error {
 	if w.life == nil {
 		return nil
 	}
-	err := w.loops.Stop(context.WithoutCancel(ctx)) // they only wait for their context
+	unbounded := context.WithoutCancel(ctx) // they only wait for their context
+	err := errors.Join(w.begun.Stop(unbounded), w.loops.Stop(unbounded))
 	w.end()
 	w.shows.Wait()
 	if closeErr := w.sub.Close(); closeErr != nil { // nobody reads it any more
@@ -120,45 +124,21 @@ func (w *Watcher) Stop(ctx context.Context) error {
 	return err
 }
 
-// watch starts shows until ctx ends.
-func (w *Watcher) watch(ctx context.Context, queue bus.Worker) {
-	down := false
-	for ctx.Err() == nil {
-		events, err := queue.Fetch(ctx, batchSize, fetchWait)
-		if err != nil && !down && ctx.Err() == nil {
-			w.deps.Logger.WarnContext(ctx, "events of runs not fetched", "err", err)
-		}
-		if down = err != nil; down {
-			daemon.Sleep(ctx, outagePause)
-		}
-		for _, m := range events {
-			w.begin(m.Msg())
-			if err := m.Ack(); err != nil {
-				w.deps.Logger.DebugContext(ctx, "event not acknowledged, it comes again", "err", err)
-			}
-		}
-	}
-}
-
 // begin shows the run of an event, if there is something to show.
-func (w *Watcher) begin(m bus.Msg) {
-	ev, err := event.DecodeLifecycle(m.Data)
-	if err != nil {
-		w.deps.Logger.Debug("event not readable", "err", err)
-		return
-	}
+func (w *Watcher) begin(_ context.Context, ev *event.Lifecycle) error {
 	runID, err := uuid.Parse(ev.RunID)
 	if err != nil || time.Since(ev.At) > stale {
-		return
+		return nil
 	}
 	s := newShow(w, ev, runID)
 	if s == nil || !w.add(s) {
-		return
+		return nil
 	}
 	w.shows.Go(func() {
 		defer w.remove(s)
 		s.run(w.life)
 	})
+	return nil
 }
 
 // add reports whether s is to be run: its run is not shown yet, and there is room.

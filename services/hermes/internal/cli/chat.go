@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/hermes-runtime/hermes/pkg/config"
 	"github.com/hermes-runtime/hermes/services/hermes/internal/chat"
 	"github.com/hermes-runtime/hermes/services/hermes/internal/client"
 )
@@ -18,7 +17,8 @@ import (
 const defaultURL = "http://127.0.0.1:8080"
 
 func newChat(e *env) *cobra.Command {
-	var url, key, session string
+	var r remote
+	var session string
 	cmd := &cobra.Command{
 		Use:   "chat [question]",
 		Short: "Talk to an agent: interactively, one question, or lines from a pipe",
@@ -26,20 +26,15 @@ func newChat(e *env) *cobra.Command {
 			"  hermes chat --url https://hermes.example.com --key env:API_KEY",
 		Args: oneQuestion,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			secret, err := config.NewSecret(key)
+			c, err := r.client()
 			if err != nil {
-				return fmt.Errorf("%w: --key: %w", errUsage, err)
+				return err
 			}
-			token, err := secret.Value()
-			if err != nil {
-				return fmt.Errorf("--key: %w", err)
-			}
-			talk := chat.Conversation{Client: client.New(url, token), Session: session}
+			talk := chat.Conversation{Client: c, Session: session}
 			return e.chat(cmd.Context(), talk, args)
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", defaultURL, "address of the API")
-	cmd.Flags().StringVar(&key, "key", "", "bearer key, as env:NAME or file:PATH")
+	r.flags(cmd)
 	cmd.Flags().StringVar(&session, "session", defaultSession(), "conversation: the same name goes on where it was")
 	return cmd
 }

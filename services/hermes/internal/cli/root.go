@@ -81,7 +81,9 @@ func newRoot(e *env) *cobra.Command {
 	root.SetErr(e.err)
 	root.PersistentFlags().StringVarP(&e.output, "output", "o", "text", "text or json")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.AddGroup(&cobra.Group{ID: groupOperate, Title: "Operate (needs a key with the role admin):"})
 	root.AddCommand(newDev(e), newChat(e), newMigrate(e), newConfig(e), newVersion(e))
+	root.AddCommand(newSession(e), newRun(e), newWorker(e), newPartition(e), newDeadLetter(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }

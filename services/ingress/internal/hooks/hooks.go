@@ -5,6 +5,7 @@
 package hooks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -137,6 +138,7 @@ func (c *hook) message(header http.Header, body []byte, now time.Time) (*event.M
 	m := c.Message(src)
 	m.Kind, m.ReplyTo, m.Text = event.KindMessage, c.replyTo(in), in.Text
 	m.PlatformMessageID, m.ReceivedAt = in.ID, now.UTC()
+	m.BusyPolicy = cmp.Or(in.Policy, m.BusyPolicy)
 	return m, nil
 }
 

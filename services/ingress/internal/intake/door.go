@@ -16,6 +16,8 @@ import (
 type Channel struct {
 	Name, Tenant, Profile, Pool string
 	Keys                        session.Options
+	// Policy is what the messages do to a busy conversation; "" leaves it to the profile.
+	Policy event.Policy
 }
 
 // NewChannel reads a channel of the configuration.
@@ -26,7 +28,7 @@ func NewChannel(name string, c config.Channel, cfg config.Config) (Channel, erro
 	}
 	return Channel{
 		Name: name, Tenant: c.TenantName(), Profile: c.ProfileName(), Pool: profile.WithDefaults().Pool,
-		Keys: profile.KeyOptions(c.ProfileName()),
+		Keys: profile.KeyOptions(c.ProfileName()), Policy: c.BusyPolicy,
 	}, nil
 }
 
@@ -35,6 +37,7 @@ func (c Channel) Message(src session.Source) *event.Message {
 	key := session.Key(src, c.Keys)
 	return &event.Message{
 		Tenant: c.Tenant, SessionKey: key, SKey: session.SKey(c.Tenant, key), Profile: c.Profile, RunClass: c.Pool, Source: src,
+		BusyPolicy: c.Policy,
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 // Log is where accepted messages are read, and published again if they belong to another session.
 type Log interface {
 	bus.Log
+	bus.Events
+	OpenKV(ctx context.Context, bucket string) (bus.KV, error)
 	Publish(ctx context.Context, m bus.Msg) (bus.Ack, error)
 	EnsureStreams(ctx context.Context) error
 }
@@ -35,6 +37,9 @@ type Store interface {
 	Run(ctx context.Context, id uuid.UUID) (store.Run, error)
 	FindInbox(ctx context.Context, skey, uid string) (store.InboxRow, error)
 	KnownItems(ctx context.Context, skey string, uids []string) ([]string, error)
+	RunToolCalls(ctx context.Context, id uuid.UUID) ([]store.ToolCall, error)
+	Conversations(ctx context.Context, skey string, limit int) ([]store.Conversation, error)
+	Workers(ctx context.Context) ([]store.WorkerState, error)
 	ResolveAliases(ctx context.Context, addresses []store.Address) ([]string, error)
 }
 
@@ -62,6 +67,8 @@ type Deps struct {
 	Bells     Bells
 	Canceller Canceller
 	Events    Events
+	// Busy is what a profile does about messages that come while a conversation is busy.
+	Busy func(profile string) Busy
 	// KeyOptions are the session key options of a profile.
 	KeyOptions func(profile string) session.Options
 	Logger     *slog.Logger
@@ -80,13 +87,17 @@ type Admitter struct {
 	queue   chan delivery
 	// turn is held while a batch is on its way into the store.
 	turn chan struct{}
+	// backlog belongs to the loop.
+	backlog *backlog
 	// carry is what the last batch left over; it belongs to the loop.
 	carry []*candidate
+	now   func() time.Time
 
 	mu      sync.Mutex
 	stopped bool
 	readers map[int]*reader
 	reading sync.WaitGroup
+	kv      bus.KV
 }
 
 // New returns an admitter that reads nothing until it owns partitions, and admits nothing until it is started.
@@ -96,6 +107,8 @@ func New(deps Deps) (*Admitter, error) {
 		queue:   make(chan delivery, queueRoom),
 		turn:    make(chan struct{}, 1),
 		readers: map[int]*reader{},
+		backlog: newBacklog(),
+		now:     time.Now,
 	}
 	var err error
 	a.metrics, err = newMetrics(deps.Meter, a)
@@ -106,6 +119,7 @@ func New(deps Deps) (*Admitter, error) {
 func (a *Admitter) Start(ctx context.Context) error {
 	a.loops.Go(ctx, a.run)
 	a.loops.Go(ctx, a.measure)
+	a.loops.Go(ctx, a.copyOffsets)
 	return nil
 }
 
@@ -187,6 +201,19 @@ func (a *Admitter) owned() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return int64(len(a.readers))
+}
+
+// held counts the partitions that wait for an operator's choice.
+func (a *Admitter) held() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := int64(0)
+	for _, r := range a.readers {
+		if r.held.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // measure keeps the lag of every partition current.

@@ -27,31 +27,39 @@ type aftermath struct {
 // add notes what a stored message leaves to do.
 func (f *aftermath) add(c *candidate, res store.Admitted) {
 	f.fresh++
-	if res.Created {
+	if res.Created || c.row.Kind == store.KindApproval && c.row.Wakes && res.State == store.Queued {
 		f.runs = append(f.runs, c.run(res))
 	}
 	if res.OutSeq > 0 && !c.row.Notice.Read {
 		f.notices = append(f.notices, c.notice(res))
 	}
 	switch {
-	case c.row.Stop:
+	case c.row.Stop, c.row.Interrupt:
 		f.addStop(c, res)
+	case c.row.Steer && res.State == store.Running:
+		f.signals = append(f.signals, c.signal(runv1.ControlKind_CONTROL_KIND_STEER, res, res.RunID))
 	case res.Fenced != uuid.Nil:
 		f.over = append(f.over, res.Fenced)
 		f.signals = append(f.signals, c.signal(runv1.ControlKind_CONTROL_KIND_FENCED, res, res.Fenced))
 	}
 }
 
-// addStop signals the worker that holds the stopped run, or has the run ended that nobody holds. The run of a paused
-// session is ended when an operator lets it go on.
+// stops reports whether the message wants the current run to end, and it is stopped. The session keeps the run that was
+// stopped before: an interruption, which leaves a run alone that has not begun, may find that.
+func (c *candidate) stops(res store.Admitted) bool {
+	return (c.row.Stop || c.row.Interrupt) && res.StopRun != uuid.Nil && res.StopRun == res.RunID
+}
+
+// addStop signals the worker that holds the stopped run, or has the run ended that nobody holds; asking for that twice is
+// harmless. The run of a paused session is ended when an operator lets it go on.
 func (f *aftermath) addStop(c *candidate, res store.Admitted) {
-	if res.StopRun == uuid.Nil {
+	if !c.stops(res) {
 		return
 	}
 	switch res.State {
 	case store.Running:
 		f.signals = append(f.signals, c.signal(runv1.ControlKind_CONTROL_KIND_STOP, res, res.StopRun))
-	case store.Queued:
+	case store.Queued: // and no longer waiting, or not yet running
 		f.over = append(f.over, res.StopRun)
 		f.stops = append(f.stops, cancel.Stop{
 			SKey: c.row.SKey, RunID: res.StopRun, Seq: res.Seq, Gen: res.Gen, ReplyTo: c.event.ReplyTo, Traceparent: c.traceparent,
@@ -76,7 +84,7 @@ func (a *Admitter) follow(ctx context.Context, f *aftermath) {
 }
 
 func (c *candidate) run(res store.Admitted) dispatch.Run {
-	return dispatch.Run{SKey: c.row.SKey, Class: c.row.RunClass, Gen: res.Gen, RunID: res.RunID, Traceparent: c.traceparent}
+	return dispatch.Run{SKey: c.row.SKey, Tenant: c.row.Tenant, Class: c.row.RunClass, Gen: res.Gen, RunID: res.RunID, Traceparent: c.traceparent}
 }
 
 func (c *candidate) notice(res store.Admitted) dispatch.Delivery {

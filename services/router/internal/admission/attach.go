@@ -8,20 +8,24 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/internal/hold"
 )
 
 // rewindMargin covers the difference between the clocks of store and broker, and what was in flight.
 const rewindMargin = 10 * time.Minute
 
-// errStreamsChanged: the partition's offset belongs to a stream of another name, because the number of ingest streams
-// was changed. Its old stream may hold messages that nobody has admitted, so the partition is not read.
-var errStreamsChanged = errors.New("the number of ingest streams was changed")
-
 // start says where an attachment begins.
 type start struct {
-	stream string
+	// log is where the partition is read: its own, or the stream that held it before the number of streams was changed.
+	log     bus.Log
+	stream  string
+	created time.Time
 	// position is the stored offset, from the first sequence to read.
 	position, from int64
+	// until is the last sequence to read, 0 without an end. It is set for an old stream.
+	until int64
+	// again is set while messages are read that had been admitted before Postgres went back.
+	again *hold.Hold
 }
 
 // verdict is what a comparison of the stored offset with the stream says.
@@ -32,22 +36,18 @@ const (
 	resume verdict = iota
 	// begin: the partition was never read.
 	begin
-	// foreign: the offset belongs to a stream of another name.
-	foreign
 	// lost: the stream was created anew or lost its tail.
 	lost
 	// overrun: the stream no longer holds the message behind the offset.
 	overrun
 )
 
-// judge compares an offset (nil: there is none) with the stream. headUID is the id of the message at the offset, ""
+// judge compares an offset (nil: there is none) with the stream of its name. headUID is the id of the message at the offset, ""
 // if it is not known.
 func judge(off *store.Offset, info bus.LogInfo, headUID string) verdict {
 	switch {
 	case off == nil:
 		return begin
-	case off.Stream != info.Stream:
-		return foreign
 	case !off.StreamCreated.Equal(created(info)),
 		int64(info.LastSeq) < off.LastSeq,
 		headUID != "" && headUID != off.LastUID:
@@ -78,25 +78,77 @@ func (a *Admitter) attach(ctx context.Context, partition int) (start, error) {
 	if err != nil {
 		return start{}, err
 	}
-	head, err := a.headUID(ctx, off, info)
+	if off != nil && off.Stream != info.Stream {
+		return a.attachOld(ctx, off, info)
+	}
+	return a.attachTo(ctx, a.Log, partition, off, info)
+}
+
+// attachTo compares the offset with a stream and says where to go on in it.
+func (a *Admitter) attachTo(ctx context.Context, log bus.Log, partition int, off *store.Offset, info bus.LogInfo) (start, error) {
+	head, err := a.headUID(ctx, log, off, info)
 	if err != nil {
 		return start{}, err
 	}
-	switch judge(off, info, head) {
+	verdict := judge(off, info, head)
+	if verdict == lost {
+		return a.rewind(ctx, log, off, info)
+	}
+	begun := start{log: log, stream: info.Stream, created: created(info), position: first(info) - 1}
+	if off != nil {
+		begun.position = off.LastSeq
+	}
+	if begun.again, err = a.checkCopy(ctx, partition, begun); err != nil {
+		return start{}, err
+	}
+	switch verdict {
 	case begin:
-		return a.moveTo(ctx, nil, store.Offset{Partition: partition}, info, first(info)-1)
-	case foreign:
-		return start{}, fmt.Errorf("%w: the offset belongs to %s, messages are in %s", errStreamsChanged, off.Stream, info.Stream)
-	case lost:
-		return a.rewind(ctx, off, info)
+		return a.moveTo(ctx, nil, store.Offset{Partition: partition}, begun, first(info)-1)
 	case overrun:
 		a.metrics.overruns.Add(ctx, 1)
 		a.Logger.ErrorContext(ctx, "messages behind the offset have left the stream before they were read",
 			"partition", partition, "offset", off.LastSeq, "first_seq", info.FirstSeq)
-		return a.moveTo(ctx, off, *off, info, first(info)-1)
-	case resume:
+		return a.moveTo(ctx, off, *off, begun, first(info)-1)
+	case lost, resume:
 	}
-	return start{stream: info.Stream, position: off.LastSeq, from: off.LastSeq + 1}, nil
+	begun.from = begun.position + 1
+	return begun, nil
+}
+
+// attachOld reads a stream to its end that held the partition before the number of streams was changed, and goes over to
+// the one that holds it now after that. The old one got no message of the partition any more when the new one existed.
+func (a *Admitter) attachOld(ctx context.Context, off *store.Offset, info bus.LogInfo) (start, error) {
+	old, err := a.Log.OldLog(ctx, off.Partition, off.Stream)
+	if errors.Is(err, bus.ErrNotFound) {
+		a.Logger.WarnContext(ctx, "the old stream of a partition is gone, going over", "partition", off.Partition, "stream", off.Stream)
+		return a.goOver(ctx, off, info)
+	}
+	if err != nil {
+		return start{}, err
+	}
+	oldInfo, err := old.LogInfo(ctx, off.Partition)
+	if err != nil {
+		return start{}, err
+	}
+	begun, err := a.attachTo(ctx, old, off.Partition, off, oldInfo)
+	if err != nil {
+		return start{}, err
+	}
+	last, err := old.LastEntry(ctx, off.Partition)
+	if err != nil && !errors.Is(err, bus.ErrNotFound) {
+		return start{}, err
+	}
+	if begun.until = int64(last.Seq); begun.until >= begun.from {
+		return begun, nil
+	}
+	a.Logger.InfoContext(ctx, "the old stream of a partition has been read, going over", "partition", off.Partition, "stream", off.Stream)
+	read := *off // attachTo may have moved it
+	read.StreamCreated, read.LastSeq = begun.created, begun.position
+	return a.goOver(ctx, &read, info)
+}
+
+func (a *Admitter) goOver(ctx context.Context, off *store.Offset, info bus.LogInfo) (start, error) {
+	return a.moveTo(ctx, off, *off, start{log: a.Log, stream: info.Stream, created: created(info)}, first(info)-1)
 }
 
 // logInfo creates the streams where they are missing: those in memory are gone after a restart of the broker.
@@ -120,11 +172,11 @@ func (a *Admitter) offset(ctx context.Context, partition int) (*store.Offset, er
 }
 
 // headUID returns the id of the message at the offset, "" where there is nothing to compare.
-func (a *Admitter) headUID(ctx context.Context, off *store.Offset, info bus.LogInfo) (string, error) {
+func (a *Admitter) headUID(ctx context.Context, log bus.Log, off *store.Offset, info bus.LogInfo) (string, error) {
 	if off == nil || off.LastUID == "" || off.LastSeq < first(info) || off.LastSeq > int64(info.LastSeq) {
 		return "", nil
 	}
-	e, err := a.Log.EntryAt(ctx, off.Partition, uint64(off.LastSeq))
+	e, err := log.EntryAt(ctx, off.Partition, uint64(off.LastSeq))
 	if errors.Is(err, bus.ErrNotFound) {
 		return "", nil // it has left the stream since
 	}
@@ -133,11 +185,12 @@ func (a *Admitter) headUID(ctx context.Context, off *store.Offset, info bus.LogI
 
 // rewind goes back to a time at which the stream and the store surely agreed. What was admitted before is recognised
 // by its id.
-func (a *Admitter) rewind(ctx context.Context, off *store.Offset, info bus.LogInfo) (start, error) {
+func (a *Admitter) rewind(ctx context.Context, log bus.Log, off *store.Offset, info bus.LogInfo) (start, error) {
+	begun := start{log: log, stream: info.Stream, created: created(info)}
 	if off.LastAt.IsZero() { // nothing was ever admitted
-		return a.moveTo(ctx, off, *off, info, first(info)-1)
+		return a.moveTo(ctx, off, *off, begun, first(info)-1)
 	}
-	since, err := a.Log.SeqSince(ctx, off.Partition, off.LastAt.Add(-rewindMargin))
+	since, err := log.SeqSince(ctx, off.Partition, off.LastAt.Add(-rewindMargin))
 	if err != nil {
 		return start{}, err
 	}
@@ -145,14 +198,20 @@ func (a *Admitter) rewind(ctx context.Context, off *store.Offset, info bus.LogIn
 	a.metrics.rewinds.Add(ctx, 1)
 	a.Logger.WarnContext(ctx, "the stream lost messages, reading again",
 		"partition", off.Partition, "offset", off.LastSeq, "last_seq", info.LastSeq, "from", from)
-	return a.moveTo(ctx, off, *off, info, from-1)
+	// The copy first: one that is higher than the offset would look as if Postgres had gone back.
+	begun.position = from - 1
+	if err := a.resetCopy(ctx, off.Partition, begun); err != nil {
+		return start{}, err
+	}
+	return a.moveTo(ctx, off, *off, begun, from-1)
 }
 
 // moveTo replaces the offset old by next at seq of the stream, and begins there.
-func (a *Admitter) moveTo(ctx context.Context, old *store.Offset, next store.Offset, info bus.LogInfo, seq int64) (start, error) {
-	next.Stream, next.StreamCreated, next.LastSeq, next.LastUID = info.Stream, created(info), seq, ""
+func (a *Admitter) moveTo(ctx context.Context, old *store.Offset, next store.Offset, begun start, seq int64) (start, error) {
+	next.Stream, next.StreamCreated, next.LastSeq, next.LastUID = begun.stream, begun.created, seq, ""
 	if err := a.Store.SetOffset(ctx, old, next); err != nil {
 		return start{}, fmt.Errorf("set the offset: %w", err)
 	}
-	return start{stream: info.Stream, position: seq, from: seq + 1}, nil
+	begun.position, begun.from = seq, seq+1
+	return begun, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
@@ -33,7 +34,6 @@ func TestJudge_ComparesTheOffsetWithTheStream(t *testing.T) {
 		"at the end":          {with(func(o *store.Offset) { o.LastSeq = 50 }), info, "", resume},
 		"just before first":   {with(func(o *store.Offset) { o.LastSeq = 9 }), info, "", resume},
 		"empty stream":        {with(func(o *store.Offset) { o.LastSeq = 0 }), bus.LogInfo{Stream: "ING_1", Created: made}, "", resume},
-		"other stream":        {with(func(o *store.Offset) { o.Stream = "ING_5" }), info, "u30", foreign},
 		"created anew":        {with(func(o *store.Offset) { o.StreamCreated = made.Add(time.Second) }), info, "u30", lost},
 		"lost its tail":       {with(func(o *store.Offset) { o.LastSeq = 51 }), info, "", lost},
 		"tail written again":  {&off, info, "another", lost},
@@ -56,6 +56,12 @@ type scriptedLog struct {
 	head    bus.Entry
 	since   uint64
 	asked   time.Time
+	// last is the newest message of the partition, old the stream that held it before.
+	last bus.Entry
+	old  *scriptedLog
+	kv   mapKV
+	// events are what ScanEvents finds.
+	events []event.Lifecycle
 }
 
 func (l *scriptedLog) LogInfo(context.Context, int) (bus.LogInfo, error) {
@@ -80,6 +86,63 @@ func (l *scriptedLog) EntryAt(context.Context, int, uint64) (bus.Entry, error) {
 func (l *scriptedLog) SeqSince(_ context.Context, _ int, at time.Time) (uint64, error) {
 	l.asked = at
 	return l.since, nil
+}
+
+func (l *scriptedLog) LastEntry(context.Context, int) (bus.Entry, error) {
+	if l.last.Seq == 0 {
+		return bus.Entry{}, bus.ErrNotFound
+	}
+	return l.last, nil
+}
+
+func (l *scriptedLog) OldLog(_ context.Context, _ int, stream string) (bus.Log, error) {
+	if l.old == nil || l.old.info.Stream != stream {
+		return nil, bus.ErrNotFound
+	}
+	return l.old, nil
+}
+
+func (l *scriptedLog) OpenKV(context.Context, string) (bus.KV, error) { return &l.kv, nil }
+
+func (l *scriptedLog) ScanEvents(_ context.Context, _ int, eventType string, _ time.Time, f func(bus.Msg) error) error {
+	for i := range l.events {
+		if string(l.events[i].Type) != eventType {
+			continue
+		}
+		data, err := event.EncodeLifecycle(&l.events[i])
+		if err != nil {
+			return err
+		}
+		if err := f(bus.Msg{Data: data}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapKV is a map for one goroutine; the zero value is empty.
+type mapKV struct {
+	values map[string][]byte
+	revs   map[string]uint64
+}
+
+func (m *mapKV) Get(_ context.Context, key string) ([]byte, uint64, error) {
+	if m.revs[key] == 0 {
+		return nil, 0, bus.ErrNotFound
+	}
+	return m.values[key], m.revs[key], nil
+}
+
+func (m *mapKV) Put(_ context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if m.revs[key] != revision {
+		return 0, bus.ErrConflict
+	}
+	if m.values == nil {
+		m.values, m.revs = map[string][]byte{}, map[string]uint64{}
+	}
+	m.values[key] = value
+	m.revs[key]++
+	return m.revs[key], nil
 }
 
 func TestAttach_MovesTheOffsetAndSaysWhereToBegin(t *testing.T) {
@@ -116,7 +179,7 @@ func TestAttach_MovesTheOffsetAndSaysWhereToBegin(t *testing.T) {
 			}
 			got, err := b.attach(t.Context(), p)
 			require.NoError(t, err)
-			require.Equal(t, start{stream: "ING_1", position: c.from - 1, from: c.from}, got)
+			require.Equal(t, start{log: &c.log, stream: "ING_1", created: made, position: c.from - 1, from: c.from}, got)
 			offs, err := b.store.Offsets(t.Context(), []int{p})
 			require.NoError(t, err)
 			require.Equal(t, c.from-1, offs[0].LastSeq)
@@ -128,18 +191,49 @@ func TestAttach_MovesTheOffsetAndSaysWhereToBegin(t *testing.T) {
 	}
 }
 
-func TestAttach_RefusesAPartitionOfAnotherStream(t *testing.T) {
+func TestAttach_ReadsTheOldStreamToItsEndBeforeItGoesOver(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.Log = &scriptedLog{info: bus.LogInfo{Stream: "ING_3", FirstSeq: 1, LastSeq: 5}}
-	before := store.Offset{Partition: 7, Stream: "ING_0", LastSeq: 2}
-	require.NoError(t, b.store.Store.SetOffset(t.Context(), nil, before))
-	_, err := b.attach(t.Context(), 7)
-	require.ErrorIs(t, err, errStreamsChanged)
-	require.ErrorContains(t, err, "ING_0")
-	offs, err := b.store.Offsets(t.Context(), []int{7})
-	require.NoError(t, err)
-	require.Equal(t, before, offs[0])
+	const p = 7
+	made, newMade := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), time.Date(2026, 1, 4, 0, 0, 0, 0, time.UTC)
+	now := bus.LogInfo{Stream: "ING_3", Created: newMade, FirstSeq: 5, LastSeq: 9}
+	before := func(seq int64) store.Offset {
+		return store.Offset{Partition: p, Stream: "ING_0", StreamCreated: made, LastSeq: seq, LastUID: "u", LastAt: made}
+	}
+	old := func(last uint64) *scriptedLog {
+		return &scriptedLog{info: bus.LogInfo{Stream: "ING_0", Created: made, FirstSeq: 1, LastSeq: 80}, since: 21, last: bus.Entry{Seq: last}}
+	}
+	recreated := old(40)
+	recreated.info.Created = made.Add(time.Hour)
+	for name, c := range map[string]struct {
+		off    store.Offset
+		old    *scriptedLog
+		stream string
+		from   int64
+		until  int64
+	}{
+		"messages are left":         {before(30), old(40), "ING_0", 31, 40},
+		"read to the end":           {before(40), old(40), "ING_3", 5, 0},
+		"only others are left":      {before(30), old(0), "ING_3", 5, 0},
+		"gone":                      {before(30), nil, "ING_3", 5, 0},
+		"created anew, then filled": {before(30), recreated, "ING_0", 21, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.Log = &scriptedLog{info: now, old: c.old}
+			require.NoError(t, b.store.Store.SetOffset(t.Context(), nil, c.off))
+			got, err := b.attach(t.Context(), p)
+			require.NoError(t, err)
+			require.Equal(t, c.stream, got.stream)
+			require.Equal(t, c.from, got.from)
+			require.Equal(t, c.until, got.until)
+			offs, err := b.store.Offsets(t.Context(), []int{p})
+			require.NoError(t, err)
+			require.Equal(t, c.stream, offs[0].Stream)
+			require.Equal(t, c.from-1, offs[0].LastSeq)
+			require.Equal(t, got.created, offs[0].StreamCreated)
+		})
+	}
 }
 
 func TestAttach_FailsIfAnotherRouterMovesTheOffsetMeanwhile(t *testing.T) {

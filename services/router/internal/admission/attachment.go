@@ -3,8 +3,10 @@ package admission
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/services/internal/hold"
 )
 
 // attachment is one reader's hold on a partition, from the check of the stream until any doubt. Entries of an
@@ -12,6 +14,10 @@ import (
 type attachment struct {
 	partition int
 	stream    string
+	created   time.Time
+	// again and replay are set while messages are read that had been admitted before Postgres went back.
+	again  *hold.Hold
+	replay *replay
 	// done is closed when the attachment ends; drop ends it.
 	done <-chan struct{}
 	drop context.CancelFunc
@@ -22,11 +28,16 @@ type attachment struct {
 	delivered atomic.Int64
 	// looked is what delivered was when the lag was measured last; it belongs to the measuring loop.
 	looked int64
+	// copied is the newest position that the copy is known to hold; it belongs to the copying loop.
+	copied int64
 }
 
 func newAttachment(ctx context.Context, partition int, start start) *attachment {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &attachment{partition: partition, stream: start.stream, done: ctx.Done(), drop: cancel, looked: -1}
+	a := &attachment{
+		partition: partition, stream: start.stream, created: start.created, again: start.again,
+		done: ctx.Done(), drop: cancel, looked: -1, copied: -1,
+	}
 	a.position.Store(start.position)
 	return a
 }

@@ -119,7 +119,27 @@ func TestStatus_Wording(t *testing.T) {
 		"Waiting for a free worker since 05:06:07 UTC, 1 message waiting.\n\nConversation: deadbeef · Profile: p": {
 			session: store.Session{State: store.Queued, SessionID: id}, since: at, waiting: 1,
 		},
-		"Waiting for an approval.\n\nConversation: deadbeef · Profile: p":                  {session: store.Session{State: store.Waiting, SessionID: id}},
+		"Waiting for an approval.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Waiting, WaitKind: store.WaitApproval, SessionID: id},
+		},
+		"Waiting for your answer to a question, 1 message waiting.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Waiting, WaitKind: store.WaitQuestion, SessionID: id}, waiting: 1,
+		},
+		"Waiting until 05:06:07 UTC.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Waiting, WaitKind: store.WaitTimer, WakeAt: at, SessionID: id},
+		},
+		"Collecting since 05:06:07 UTC: the answer to 2 messages begins now.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Waiting, WaitKind: store.WaitCollect, SessionID: id}, since: at, collected: 2,
+		},
+		"Answering since 05:06:07 UTC. Its worker was last heard of at 05:06:07 UTC, 3s ago.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Running, SessionID: id}, since: at, worker: sign{known: true, at: at, silent: 3900 * time.Millisecond},
+		},
+		"Answering since 05:06:07 UTC. Its worker has been silent since 05:06:07 UTC: another one takes over.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Running, SessionID: id}, since: at, worker: sign{known: true, at: at, silent: workerDead},
+		},
+		"Answering since 05:06:07 UTC. Its worker has never been heard of.\n\nConversation: deadbeef · Profile: p": {
+			session: store.Session{State: store.Running, SessionID: id}, since: at, worker: sign{known: true},
+		},
 		"Paused by an operator; messages are kept.\n\nConversation: deadbeef · Profile: p": {session: store.Session{State: store.Paused, SessionID: id}},
 	} {
 		s.profile = "p"

@@ -27,6 +27,9 @@ type candidate struct {
 
 	event     *event.Message // nil: can't be read
 	treatment treatment
+	// known is what is remembered of the session; counted: the message is among those that come.
+	known   *backlogged
+	counted bool
 	// ready: the treatment has been applied.
 	ready   bool
 	row     store.AdmitMessage
@@ -38,13 +41,13 @@ type candidate struct {
 func (a *Admitter) candidate(ctx context.Context, d delivery) *candidate {
 	ctx, span := telemetry.StartProcess(ctx, a.Tracer, telemetry.TemplateIngest, d.Msg)
 	c := &candidate{delivery: d, span: span, traceparent: event.Traceparent(ctx)}
-	if err := c.read(); err != nil {
+	if err := a.read(c); err != nil {
 		c.bury(err)
 	}
 	return c
 }
 
-func (c *candidate) read() error {
+func (a *Admitter) read(c *candidate) error {
 	m, err := event.Decode(c.Data)
 	if err != nil {
 		return err
@@ -52,16 +55,33 @@ func (c *candidate) read() error {
 	if err := admissible(m, c.Partition); err != nil {
 		return err
 	}
-	c.treatment = treatmentOf(m)
+	busy := a.Busy(m.Profile)
+	if asMessage(m) && m.BusyPolicy == "" && busy.Policy != event.PolicyQueue {
+		m.BusyPolicy = busy.Policy // the row says how it wants to be taken
+	}
+	c.known = a.backlog.of(m.SKey)
+	c.treatment = treatmentOf(m, busy, busy.Pending > 0 && c.known.atMost() >= int64(busy.Pending))
 	c.row = store.AdmitMessage{
 		SKey: m.SKey, Tenant: m.Tenant, SessionKey: m.SessionKey,
 		AgentID: m.Profile, RunClass: runClass(m),
 		UID: m.UID, Kind: inboxKind(m.Kind), Group: m.Group, Items: m.ItemUIDs,
 		StreamSeq: int64(c.Seq), Traceparent: c.traceparent,
 		SessionID: newID(), RunID: newID(),
-		WantsRun: m.Kind == event.KindMessage,
+		WantsRun: m.Kind == event.KindMessage, EndsCollect: m.Kind == event.KindCommand,
 	}
-	return c.rewrite(m)
+	if err := c.rewrite(m); err != nil {
+		return err
+	}
+	c.count()
+	return nil
+}
+
+// count makes a message one that comes, until it ends.
+func (c *candidate) count() {
+	if c.event.Kind == event.KindMessage {
+		c.known.coming++
+		c.counted = true
+	}
 }
 
 // rewrite makes m the message that is stored.
@@ -124,7 +144,7 @@ func (c *candidate) bury(reason error) {
 }
 
 // deadKind is the kind of dead letters that never reached an inbox.
-const deadKind = "ingress"
+const deadKind = store.DeadKindIngress
 
 // deadPayload is what a dead letter keeps of an entry; Data is base64 in JSON.
 type deadPayload struct {
@@ -132,8 +152,14 @@ type deadPayload struct {
 	Data    []byte `json:"data"`
 }
 
-// end ends the span.
-func (c *candidate) end(err error) { telemetry.EndSpan(c.span, err) }
+// end ends the span, and the message no longer counts as one that comes.
+func (c *candidate) end(err error) {
+	if c.counted {
+		c.known.coming--
+		c.counted = false
+	}
+	telemetry.EndSpan(c.span, err)
+}
 
 // rowText is text that a text column takes.
 func rowText(s string) string {
@@ -142,3 +168,20 @@ func rowText(s string) string {
 
 // newID returns a UUIDv7; it fails only if the system has no randomness, which Go treats as fatal.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// asMessage turns a command that only says how its text is meant into that text, and reports whether m is a message now.
+func asMessage(m *event.Message) bool {
+	if m.Kind == event.KindCommand && m.Command.Args != "" {
+		if policy, ok := policyCommands()[m.Command.Name]; ok {
+			m.Kind, m.Text, m.BusyPolicy, m.Command = event.KindMessage, m.Command.Args, policy, nil
+		}
+	}
+	return m.Kind == event.KindMessage
+}
+
+// policyCommands say how the text behind them is meant, whatever the profile does.
+func policyCommands() map[string]event.Policy {
+	return map[string]event.Policy{
+		"queue": event.PolicyQueue, "steer": event.PolicySteer, "interrupt": event.PolicyInterrupt,
+	}
+}

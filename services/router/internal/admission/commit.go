@@ -118,7 +118,8 @@ func (a *Admitter) stored(ctx context.Context, c *candidate, res store.Admitted,
 		after.duplicates++
 	default:
 		after.add(c, res)
-		a.tell(c, res)
+		a.tell(ctx, c, res)
+		c.known.take(c, res)
 	}
 	c.end(nil)
 }

@@ -145,7 +145,7 @@ func TestAdmit_FindsThePoisonAndStoresTheRestInOrder(t *testing.T) {
 			for i, m := range slices.Delete(msgs, guilty, guilty+1) {
 				require.EqualValues(t, i+1, b.admitted(t, m).Seq)
 			}
-			dead := b.store.DeadLetters()
+			dead := b.store.Letters()
 			require.Len(t, dead, 1)
 			require.Len(t, b.rec.letters, 1)
 			require.Equal(t, "default", b.rec.letters[0].Tenant)
@@ -183,7 +183,7 @@ func TestAdmit_ParksWhatCannotBeRead(t *testing.T) {
 			bad := b.raw(t, p, bus.Msg{Subject: "ing.x", ID: "uid\x00\xff", Data: c.raw})
 			require.True(t, b.admit(t.Context(), []*candidate{bad, b.entry(t, good)}))
 
-			dead := b.store.DeadLetters()
+			dead := b.store.Letters()
 			require.Len(t, dead, 1)
 			require.Equal(t, "ingress", dead[0].Kind)
 			require.Equal(t, "uid\uFFFD", dead[0].Ref)
@@ -206,7 +206,7 @@ func TestAdmit_ParksAMessageOfAnotherPartition(t *testing.T) {
 	wrong := (session.Partition(m.SKey) + 1) % session.Partitions
 	require.True(t, b.admit(t.Context(), []*candidate{b.raw(t, wrong, bus.Msg{ID: m.UID, Data: data})}))
 	b.requireAbsent(t, m)
-	require.Contains(t, b.store.DeadLetters()[0].Reason, "skey: belongs to partition")
+	require.Contains(t, b.store.Letters()[0].Reason, "skey: belongs to partition")
 }
 
 func TestAdmit_RetriesWhileTheStoreIsDown(t *testing.T) {

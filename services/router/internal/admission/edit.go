@@ -16,6 +16,10 @@ import (
 // edit replaces the text of a message whose run has not ended. It starts no run: a worker that has read the message keeps
 // the text that it has.
 func (a *Admitter) edit(ctx context.Context, c *candidate) error {
+	if c.event.BlobRef != "" { // the new text is in an object, which admission does not read
+		c.ignored = ignoredLarge
+		return nil
+	}
 	target := event.UID(c.event.Tenant, c.event.Source, c.event.PlatformMessageID, event.KindMessage, "")
 	row, err := a.Store.FindInbox(ctx, c.event.SKey, target)
 	switch {

@@ -19,6 +19,7 @@ const (
 	ignoredOld       reason = "old"       // an edit that a newer one overtook
 	ignoredUnchanged reason = "unchanged" // an edit that leaves the text as it is
 	ignoredLate      reason = "late"      // an edit of a message whose run has ended
+	ignoredLarge     reason = "large"     // an edit whose text is too large for the bus
 	ignoredRefused   reason = "refused"   // an edit by somebody who may not write here
 )
 

@@ -43,14 +43,18 @@ func newMetrics(meter metric.Meter, a *Admitter) (*metrics, error) {
 	owned, err := meter.Int64ObservableGauge("hermes_partitions_owned",
 		metric.WithDescription("Partitions that this router reads."))
 	errs = append(errs, err)
+	held, err := meter.Int64ObservableGauge("hermes_partitions_held",
+		metric.WithDescription("Partitions that this router does not read until an operator has chosen what happens after Postgres went back."))
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("admission metrics: %w", err)
 	}
 	m.registration, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(owned, a.owned())
+		o.ObserveInt64(held, a.held())
 		m.observeLags(o, lag)
 		return nil
-	}, lag, owned)
+	}, lag, owned, held)
 	if err != nil {
 		return nil, fmt.Errorf("admission metrics: %w", err)
 	}

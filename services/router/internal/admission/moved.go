@@ -75,7 +75,7 @@ func (a *Admitter) redirect(ctx context.Context, c *candidate, chatID string) er
 	case err != nil:
 		return err
 	}
-	c.row.Kind, c.row.WantsRun, c.row.Items, c.ready = store.KindMoved, false, nil, true
+	c.row.Kind, c.row.WantsRun, c.row.EndsCollect, c.row.Items, c.ready = store.KindMoved, false, false, nil, true
 	return nil
 }
 

@@ -133,7 +133,7 @@ func TestMoved_ParksWhatTheBrokerRefuses(t *testing.T) {
 	m := message("telegram", newChat, 2)
 	b.admitAll(t, m)
 	b.requireAbsent(t, m)
-	require.Len(t, b.store.DeadLetters(), 1)
+	require.Len(t, b.store.Letters(), 1)
 	require.EqualValues(t, 1, b.offsetOf(t, session.Partition(m.SKey)))
 }
 

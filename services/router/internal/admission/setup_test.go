@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -108,6 +109,8 @@ type bundle struct {
 	*Admitter
 	store *faults
 	rec   *recorder
+	// busy is what every profile does; the zero value is the policy queue without a cap.
+	busy  Busy
 	spans *tracetest.InMemoryExporter
 	// seq counts the entries that entry has made, in one stream of all partitions.
 	seq int64
@@ -118,10 +121,12 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{
 		store: &faults{Store: memstore.New()}, rec: &recorder{}, spans: tracetest.NewInMemoryExporter(), at: map[int]*attachment{},
+		busy: Busy{Policy: event.PolicyQueue, Quiet: time.Second, Max: time.Minute, Pending: 200},
 	}
 	var err error
 	b.Admitter, err = New(Deps{
 		Store: b.store, Bells: b.rec, Canceller: b.rec, Events: b.rec, Logger: slog.New(slog.DiscardHandler),
+		Busy:       func(string) Busy { return b.busy },
 		KeyOptions: func(string) session.Options { return session.DefaultOptions() },
 		Tracer:     sdktrace.NewTracerProvider(sdktrace.WithSyncer(b.spans)).Tracer("test"), Meter: noop.Meter{},
 	})

@@ -16,18 +16,19 @@ type treatment struct {
 	apply func(a *Admitter, ctx context.Context, c *candidate) error
 }
 
-func treatmentOf(m *event.Message) treatment {
+// treatmentOf chooses it. crowded: so many messages of the session may wait that they have to be counted.
+func treatmentOf(m *event.Message, busy Busy, crowded bool) treatment {
 	switch {
 	case m.Refusal != "":
 		return treatment{apply: (*Admitter).refuse}
 	case m.Kind == event.KindCommand:
-		return commandTreatment(m.Command.Name)
+		return commandTreatment(m.Command.Name, busy.policyOf(m) == event.PolicyCollect)
 	case m.Kind == event.KindEdit:
 		return treatment{reads: true, apply: (*Admitter).edit}
 	case m.Kind == event.KindAction:
-		return treatment{apply: (*Admitter).answerPress}
-	case m.Kind == event.KindMessage && (m.Group != "" || len(m.ItemUIDs) > 0):
-		return treatment{reads: true, apply: (*Admitter).dropKnownItems}
+		return treatment{reads: true, apply: (*Admitter).answerQuestion}
+	case m.Kind == event.KindMessage:
+		return messageTreatment(m, busy, crowded)
 	default:
 		return treatment{apply: (*Admitter).asItIs}
 	}
@@ -45,6 +46,7 @@ func (a *Admitter) prepare(ctx context.Context, batch []*candidate) error {
 		if err := c.treatment.apply(a, ctx, c); err != nil {
 			return err
 		}
+		c.withoutAnswer()
 		c.ready = true
 	}
 	return nil
@@ -58,14 +60,8 @@ func (a *Admitter) refuse(_ context.Context, c *candidate) error {
 		c.ignored = ignoredRefused
 		return nil
 	}
-	c.row.Kind, c.row.WantsRun = store.KindRefused, false
+	c.row.Kind, c.row.WantsRun, c.row.EndsCollect = store.KindRefused, false, false
 	c.reply(refusalText(c.event.Refusal, c.event.Source.UserID))
-	return nil
-}
-
-// answerPress answers a button that nobody waits for.
-func (a *Admitter) answerPress(_ context.Context, c *candidate) error {
-	c.reply(closedQuestionText)
 	return nil
 }
 

@@ -14,7 +14,13 @@ import (
 const (
 	nothingRunningText = "Nothing is running."
 	closedQuestionText = "This question is no longer open."
+	noQuestionText     = "No question is open."
+	busyText           = "I am busy with your last message. This one was not kept: please send it again when the answer is there."
 )
+
+func fullText(limit int) string {
+	return fmt.Sprintf("Too many messages are waiting (%d). This one was not kept: please send it again later.", limit)
+}
 
 func helpText(commands []command) string {
 	var b strings.Builder
@@ -31,14 +37,23 @@ func unknownText(name string) string {
 }
 
 func newConversationText(running bool, dropped int) string {
-	text := "New conversation."
+	return "New conversation." + droppedText(running, dropped)
+}
+
+// droppedText says what a new or another conversation costs.
+func droppedText(running bool, dropped int) string {
+	text := ""
 	if running {
-		text += " The answer in progress was dropped."
+		text = " The answer in progress was dropped."
 	}
 	if dropped > 0 {
 		text += " " + inbox.DroppedText(dropped)
 	}
 	return text
+}
+
+func emptyPolicyText(name string) string {
+	return fmt.Sprintf("`/%s` needs a text: it says how that text is meant while I am busy.", quoted(name))
 }
 
 func refusalText(reason event.Refusal, userID string) string {

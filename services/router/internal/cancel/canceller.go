@@ -43,6 +43,7 @@ type Store interface {
 	inbox.Reader
 	Session(ctx context.Context, skey string) (store.Session, error)
 	StopQueued(ctx context.Context, s store.QueuedStop) (store.FinishResult, error)
+	EndStopped(ctx context.Context, s store.QueuedStop) (store.FinishResult, error)
 }
 
 // Bells tell others, without waiting.
@@ -152,33 +153,39 @@ func (c *Canceller) try(ctx context.Context, s Stop) error {
 	case session.RunID != s.RunID || session.StopRun != s.RunID:
 		return nil // ended meanwhile
 	case session.State == store.Queued:
-		return c.end(ctx, s, session)
+		return c.end(ctx, s, session, c.Store.StopQueued)
 	default:
 		c.signal(ctx, s)
 		return nil
 	}
 }
 
-// end writes the cancelled form of a queued run.
-func (c *Canceller) end(ctx context.Context, s Stop, session store.Session) error {
+// end writes the cancelled form of a run. A stop that nobody asked for in words is not confirmed: what interrupted the run
+// is answered in its place.
+func (c *Canceller) end(
+	ctx context.Context, s Stop, session store.Session, write func(context.Context, store.QueuedStop) (store.FinishResult, error),
+) error {
 	taken, rows, err := inbox.Current(ctx, c.Store, session)
 	if err != nil {
 		return err
 	}
 	to, dropped, waiting := inbox.StopScope(rows, taken.To)
-	reply := notice.To(s.ReplyTo, inbox.StoppedText(waiting, dropped))
-	next := traceparentBehind(taken.Waiting, to)
-	result, err := c.Store.StopQueued(ctx, store.QueuedStop{
-		SKey: s.SKey, Gen: session.Gen, RunID: s.RunID, From: taken.From, To: to, Replies: []store.NewReply{reply},
-		NextRunID: uuid.Must(uuid.NewV7()), NextTraceparent: next,
-	})
+	if s.ReplyTo.Platform == "" { // the router that admitted the stop has forgotten it
+		s = recall(s, rows, taken.Prompt)
+	}
+	var replies []store.NewReply
+	if s.ReplyTo.Platform != "" && inbox.AsksForStop(rows) {
+		replies = append(replies, notice.To(s.ReplyTo, inbox.StoppedText(waiting, dropped)))
+	}
+	q := form(s, session, taken, to, replies)
+	result, err := write(ctx, q)
 	switch {
 	case err != nil:
 		return fmt.Errorf("end stopped run: %w", err)
 	case result.Outcome != store.Finished:
 		c.signal(ctx, s)
 	default:
-		c.tell(ctx, ended{Stop: s, session: session, prompt: taken.Prompt, reply: reply, result: result, next: next})
+		c.tell(ctx, ended{Stop: s, session: session, prompt: taken.Prompt, replies: replies, result: result, next: q.NextTraceparent})
 	}
 	return nil
 }

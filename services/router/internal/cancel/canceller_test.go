@@ -190,7 +190,7 @@ func TestCancel_KeepsTheMessagesThatWaitAndRingsTheNext(t *testing.T) {
 	s := b.session(t)
 	require.Equal(t, store.Queued, s.State)
 	require.EqualValues(t, 1, s.DoneSeq)
-	require.Equal(t, []dispatch.Run{{SKey: b.skey, Class: "fast", Gen: s.Gen, RunID: s.RunID, Traceparent: "trace3"}}, b.rec.runs)
+	require.Equal(t, []dispatch.Run{{SKey: b.skey, Tenant: "default", Class: "fast", Gen: s.Gen, RunID: s.RunID, Traceparent: "trace3"}}, b.rec.runs)
 	require.EqualValues(t, 2, b.claim(t).Inbox[0].Seq)
 }
 

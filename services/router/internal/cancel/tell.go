@@ -15,7 +15,7 @@ type ended struct {
 	Stop
 	session store.Session
 	prompt  []store.InboxRow
-	reply   store.NewReply
+	replies []store.NewReply
 	result  store.FinishResult
 	// next is the traceparent of the next run.
 	next string
@@ -26,7 +26,7 @@ func (c *Canceller) tell(ctx context.Context, e ended) {
 	c.Bells.Ring(ctx, e.nextRun(), e.confirmation())
 	ev := e.lifecycle(event.RunFinished)
 	c.Events.Emit(ev)
-	if e.reply.Read { // nobody delivers anything
+	if len(e.replies) == 0 || e.replies[0].Read { // nobody delivers anything
 		ev.Type = event.ProcessingCompleted
 		c.Events.Emit(ev)
 	}
@@ -37,15 +37,15 @@ func (e ended) nextRun() []dispatch.Run {
 		return nil
 	}
 	return []dispatch.Run{{
-		SKey: e.SKey, Class: e.session.RunClass, Gen: e.result.Gen, RunID: e.result.RunID, Traceparent: e.next,
+		SKey: e.SKey, Tenant: e.session.Tenant, Class: e.session.RunClass, Gen: e.result.Gen, RunID: e.result.RunID, Traceparent: e.next,
 	}}
 }
 
 func (e ended) confirmation() []dispatch.Delivery {
-	if !e.result.Known || e.reply.Read {
+	if !e.result.Known || len(e.replies) == 0 || e.replies[0].Read {
 		return nil
 	}
-	return []dispatch.Delivery{{SKey: e.SKey, Platform: e.reply.Platform, OutSeq: e.result.FirstOut, Traceparent: e.Traceparent}}
+	return []dispatch.Delivery{{SKey: e.SKey, Platform: e.replies[0].Platform, OutSeq: e.result.FirstOut, Traceparent: e.Traceparent}}
 }
 
 func (e ended) lifecycle(t event.Type) event.Lifecycle {

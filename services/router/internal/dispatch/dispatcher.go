@@ -43,18 +43,22 @@ type Publisher interface {
 // Deps of a Dispatcher.
 type Deps struct {
 	RouterID string
-	Leases   Reservations
-	Bus      Publisher
-	Logger   *slog.Logger
-	Tracer   trace.Tracer
-	Meter    metric.Meter
+	// MaxRunning are the limits of tenants that have one; without any, Sessions is not asked.
+	MaxRunning map[string]int
+	Sessions   Sessions
+	Leases     Reservations
+	Bus        Publisher
+	Logger     *slog.Logger
+	Tracer     trace.Tracer
+	Meter      metric.Meter
 }
 
 // Dispatcher rings doorbells off the path of admission. It is a daemon.Component and safe for concurrent use.
 type Dispatcher struct {
 	Deps
-	loops daemon.Loops
-	queue chan job
+	loops   daemon.Loops
+	queue   chan job
+	tenants *tenants
 	// restUntil belongs to the loop.
 	restUntil time.Time
 
@@ -73,7 +77,7 @@ func (j *job) size() int { return len(j.runs) + len(j.deliveries) + len(j.letter
 
 // New returns a dispatcher that rings once it is started.
 func New(deps Deps) (*Dispatcher, error) {
-	d := &Dispatcher{Deps: deps, queue: make(chan job, queueSize)}
+	d := &Dispatcher{Deps: deps, queue: make(chan job, queueSize), tenants: newTenants(deps.MaxRunning)}
 	var err error
 	if d.refused, err = deps.Meter.Int64Counter("hermes_dispatch_refused_total",
 		metric.WithDescription("Runs that were not dispatched because somebody holds their session's lease.")); err != nil {
@@ -89,6 +93,9 @@ func New(deps Deps) (*Dispatcher, error) {
 // Start begins to ring.
 func (d *Dispatcher) Start(ctx context.Context) error {
 	d.loops.Go(ctx, d.run)
+	if len(d.MaxRunning) > 0 {
+		d.loops.Go(ctx, d.count)
+	}
 	return nil
 }
 
@@ -122,7 +129,7 @@ var errQueueFull = errors.New("dispatch queue is full")
 
 // Publish publishes doorbells now, without reservations.
 func (d *Dispatcher) Publish(ctx context.Context, runs []Run, deliveries []Delivery) {
-	d.publish(ctx, job{runs: runs, deliveries: deliveries})
+	d.publish(ctx, job{runs: d.tenants.turns(runs), deliveries: deliveries})
 }
 
 func (d *Dispatcher) publish(ctx context.Context, j job) {
@@ -184,7 +191,7 @@ func (d *Dispatcher) collect(j job) job {
 
 func (d *Dispatcher) dispatch(ctx context.Context, j job) {
 	ctx = context.WithoutCancel(ctx) // a stop lets the batch in hand finish; both calls have a timeout
-	j.runs = d.reserve(ctx, j.runs)
+	j.runs = d.reserve(ctx, d.tenants.turns(j.runs))
 	d.publish(ctx, j)
 }
 

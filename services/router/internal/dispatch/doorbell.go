@@ -14,10 +14,12 @@ import (
 
 // Run is a queued run that a worker should take.
 type Run struct {
-	SKey  string
-	Class string
-	Gen   int64
-	RunID uuid.UUID
+	SKey string
+	// Tenant is who waits for it: tenants take turns, see Deps.MaxRunning.
+	Tenant string
+	Class  string
+	Gen    int64
+	RunID  uuid.UUID
 	// N numbers the rings of one (run, generation); the broker drops a second ring of the same number.
 	N int64
 	// Traceparent is the span that the doorbell belongs to, "" for none.

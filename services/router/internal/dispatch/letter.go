@@ -7,9 +7,11 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hermes-runtime/hermes/pkg/bus"
+	"github.com/hermes-runtime/hermes/pkg/store"
 )
 
-// Letter tells operators of a dead letter of admission; the letter itself is in the store.
+// Letter tells operators of a dead letter of admission; the letter itself is in the store. Whoever makes a dead letter
+// tells of it under its kind: those of runs come from a takeover, those of replies from egress.
 type Letter struct {
 	ID uuid.UUID `json:"id"`
 	// Tenant is "" where the message could not be read.
@@ -31,5 +33,5 @@ func (l Letter) doorbell() (doorbell, error) {
 	if bus.CheckToken("tenant", tenant) != nil {
 		tenant = unknownTenant
 	}
-	return doorbell{Msg: bus.Msg{Subject: bus.DeadLetterSubject("ingress", tenant), ID: l.ID.String(), Data: data}}, nil
+	return doorbell{Msg: bus.Msg{Subject: bus.DeadLetterSubject(store.DeadKindIngress, tenant), ID: l.ID.String(), Data: data}}, nil
 }

@@ -4,26 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
-// utilisation is the share of its slots that a worker should fill.
-const utilisation = 0.75
-
-// gauges show the backlog of the whole cluster: every router counts all partitions, so take the maximum over routers.
-type gauges struct {
+// metrics count what the rules find. The gauges show the backlog of the whole cluster: every router counts all
+// partitions, so take the maximum over routers.
+type metrics struct {
+	found    metric.Int64Counter
+	errs     metric.Int64Counter
 	sessions metric.Int64Gauge
 	wanted   metric.Int64Gauge
 }
 
-func (g *gauges) register(meter metric.Meter) error {
-	var errs [2]error
-	g.sessions, errs[0] = meter.Int64Gauge("hermes_sessions",
+func (m *metrics) register(meter metric.Meter) error {
+	var errs [4]error
+	m.found, errs[0] = meter.Int64Counter("hermes_swept_total",
+		metric.WithDescription("What the sweeper found left behind, by rule."))
+	m.errs, errs[1] = meter.Int64Counter("hermes_sweep_errors_total",
+		metric.WithDescription("Sweeps that a rule could not end, by rule."))
+	m.sessions, errs[2] = meter.Int64Gauge("hermes_sessions",
 		metric.WithDescription("Sessions of the cluster by state; every router reports all of them."))
-	g.wanted, errs[1] = meter.Int64Gauge("hermes_workers_wanted",
+	m.wanted, errs[3] = meter.Int64Gauge("hermes_workers_wanted",
 		metric.WithDescription("Workers that the cluster's running and queued sessions need; every router reports it."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return fmt.Errorf("sweep metrics: %w", err)
@@ -31,12 +34,19 @@ func (g *gauges) register(meter metric.Meter) error {
 	return nil
 }
 
-func (g *gauges) record(ctx context.Context, running, queued, slots int) {
-	g.sessions.Record(ctx, int64(running), metric.WithAttributes(attribute.String("state", "running")))
-	g.sessions.Record(ctx, int64(queued), metric.WithAttributes(attribute.String("state", "queued")))
-	g.wanted.Record(ctx, workersWanted(running, queued, slots))
+// count notes what a rule has found, and whether it has failed.
+func (m *metrics) count(ctx context.Context, rule string, found int, err error) {
+	by := metric.WithAttributes(attribute.String("rule", rule))
+	if found > 0 {
+		m.found.Add(ctx, int64(found), by)
+	}
+	if err != nil {
+		m.errs.Add(ctx, 1, by)
+	}
 }
 
-func workersWanted(running, queued, slots int) int64 {
-	return int64(math.Ceil(float64(running+queued) / (float64(slots) * utilisation)))
+func (m *metrics) backlog(ctx context.Context, running, queued, slots int) {
+	m.sessions.Record(ctx, int64(running), metric.WithAttributes(attribute.String("state", "running")))
+	m.sessions.Record(ctx, int64(queued), metric.WithAttributes(attribute.String("state", "queued")))
+	m.wanted.Record(ctx, workersWanted(running, queued, slots))
 }

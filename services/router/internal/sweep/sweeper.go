@@ -8,26 +8,48 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/internal/takeover"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
-	"github.com/hermes-runtime/hermes/services/router/internal/partition"
 )
 
 const (
 	pageSize = 500
-	// maxPages bounds one sweep; the next one goes on where it ended.
-	maxPages = 4
-	// cautiousAge is the age at which runs are rung while it is not known whether a lease holds them: Redis is down, or
-	// lost its data less than cautiousAge ago.
-	cautiousAge = 2 * lease.TTL
-	// storeRest gives every egress time to mark what it sent, after the store was unreachable.
-	storeRest = 10 * time.Second
-	// countEvery sweeps the backlog is counted.
-	countEvery  = 5
+	// maxPages bounds one rule of one sweep; the next one goes on where it ended.
+	maxPages    = 4
 	callTimeout = 5 * time.Second
 )
+
+// Store finds what was left behind.
+type Store interface {
+	store.Sweep
+	RunningRuns(ctx context.Context, partitions []int, after string, limit int) ([]store.ActiveRun, string, error)
+	Workers(ctx context.Context) ([]store.WorkerState, error)
+	StaleStops(ctx context.Context, partitions []int, age time.Duration, limit int) ([]store.StaleStop, error)
+	SettleGaps(ctx context.Context, partitions []int, limit int) ([]store.Doorbell, error)
+	EndFrozen(ctx context.Context, age time.Duration) (int, error)
+	DueTimers(ctx context.Context, partitions []int, limit int) ([]store.Timer, error)
+	MoveTimer(ctx context.Context, id string, from, to time.Time) (bool, error)
+	Ready(ctx context.Context) error
+}
+
+// Taker takes runs over from owners that are gone.
+type Taker interface {
+	Take(ctx context.Context, run store.ActiveRun, reason string, delay time.Duration) (takeover.Result, error)
+}
+
+// Ender ends stopped runs that nobody has ended.
+type Ender interface {
+	EndStale(ctx context.Context, s store.StaleStop) error
+}
+
+// Publisher accepts the messages of timers.
+type Publisher interface {
+	Publish(ctx context.Context, m bus.Msg) (bus.Ack, error)
+}
 
 // Leases tell where runs live.
 type Leases interface {
@@ -46,13 +68,18 @@ type Config struct {
 	Every time.Duration
 	// Slots of one worker, for the wanted number of workers.
 	Slots int
+	// Retention is how long rows are kept that nobody needs any more; 0: for ever.
+	Retention time.Duration
 }
 
 // Deps of a Sweeper.
 type Deps struct {
-	Store     store.Sweep
+	Store     Store
 	Leases    Leases
 	Doorbells Doorbells
+	Taker     Taker
+	Ender     Ender
+	Bus       Publisher
 	// Owned returns the partitions to sweep.
 	Owned  func() []int
 	Logger *slog.Logger
@@ -63,20 +90,26 @@ type Deps struct {
 type Sweeper struct {
 	Config
 	Deps
-	loops  daemon.Loops
-	gauges gauges
+	loops   daemon.Loops
+	metrics metrics
 
-	// cursor is where the next sweep of queued runs goes on.
-	cursor string
-	redis  redisWatch
-	store  storeWatch
-	sweeps int
+	// queued is where the next sweep of queued runs goes on, running where that of running ones does.
+	queued  string
+	running string
+	seen    sightings
+	redis   redisWatch
+	store   storeWatch
+	sweeps  int
+	// failing are the rules that could not end the last time, so that only the first failure is reported.
+	failing map[string]bool
+	// purging: the last purge has left something.
+	purging bool
 }
 
 // New returns a sweeper that sweeps once it is started.
 func New(cfg Config, deps Deps) (*Sweeper, error) {
-	s := &Sweeper{Config: cfg, Deps: deps}
-	if err := s.gauges.register(deps.Meter); err != nil {
+	s := &Sweeper{Config: cfg, Deps: deps, seen: sightings{}, failing: map[string]bool{}}
+	if err := s.metrics.register(deps.Meter); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -88,7 +121,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop lets the sweep in hand end.
+// Stop interrupts the sweep in hand.
 func (s *Sweeper) Stop(ctx context.Context) error { return s.loops.Stop(ctx) }
 
 func (s *Sweeper) run(ctx context.Context) {
@@ -104,138 +137,78 @@ func (s *Sweeper) run(ctx context.Context) {
 	}
 }
 
+// rule is one thing that may have been left behind. run returns how much of it was found.
+type rule struct {
+	name string
+	run  func(s *Sweeper, ctx context.Context, owned []int) (found int, err error)
+	// everywhere: it does not look at partitions.
+	everywhere bool
+}
+
+func rules() []rule {
+	return []rule{
+		{name: "queued", run: (*Sweeper).ringRuns},
+		{name: "running", run: (*Sweeper).takeOver},
+		{name: "waiting", run: (*Sweeper).wake},
+		{name: "deliveries", run: (*Sweeper).ringDeliveries, everywhere: true},
+		{name: "gaps", run: (*Sweeper).settleGaps},
+		{name: "stops", run: (*Sweeper).endStops},
+		{name: "timers", run: (*Sweeper).fireTimers},
+		{name: "frozen", run: (*Sweeper).endFrozen, everywhere: true},
+		{name: "purge", run: (*Sweeper).purge, everywhere: true},
+		{name: "backlog", run: (*Sweeper).countBacklog, everywhere: true},
+	}
+}
+
+// sweep applies every rule. One that fails keeps no other from running, but while the store is down none of them does.
 func (s *Sweeper) sweep(ctx context.Context) {
 	s.watchRedis(ctx)
-	err := s.ringRuns(ctx)
-	s.storeAnswered(ctx, err)
-	if err == nil && !s.store.resting(time.Now()) {
-		err = s.ringDeliveries(ctx)
-		s.storeAnswered(ctx, err)
+	if !s.storeAnswers(ctx) {
+		return
 	}
-	if err == nil && s.sweeps%countEvery == 0 {
-		s.storeAnswered(ctx, s.count(ctx))
+	owned := s.Owned()
+	if len(owned) == 0 {
+		s.queued, s.running, s.seen = "", "", sightings{}
 	}
+	for _, r := range rules() {
+		if len(owned) == 0 && !r.everywhere {
+			continue
+		}
+		if !s.apply(ctx, r, owned) {
+			break
+		}
+	}
+	s.store.sweepEnded()
 	s.sweeps++
 }
 
-// ringRuns is rule (a): queued runs that are older than minAge and held by nobody.
-func (s *Sweeper) ringRuns(ctx context.Context) error {
-	owned := s.Owned()
-	if len(owned) == 0 {
-		s.cursor = ""
-		return nil
+// apply reports whether the other rules have a chance.
+func (s *Sweeper) apply(ctx context.Context, r rule, owned []int) bool {
+	found, err := r.run(s, ctx, owned)
+	if ctx.Err() != nil { // stopping
+		return false
 	}
-	for range maxPages {
-		page, err := s.page(ctx, owned)
-		if err != nil {
-			return err
-		}
-		if runs := s.unheld(ctx, page); len(runs) > 0 {
-			s.Doorbells.Publish(ctx, runs, nil)
-		}
-		if s.cursor == "" {
-			return nil
+	s.metrics.count(ctx, r.name, found, err)
+	if errors.Is(err, store.ErrUnavailable) {
+		s.store.failed(time.Now())
+		if s.storeDown(ctx) {
+			return false
 		}
 	}
-	return nil
+	s.report(ctx, r.name, err)
+	return true
 }
 
-func (s *Sweeper) page(ctx context.Context, owned []int) ([]store.QueuedRun, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	page, next, err := s.Store.QueuedRuns(ctx, owned, s.redis.minAge(time.Now()), s.cursor, pageSize)
-	s.cursor = next // "" after an error: begin again
-	return page, err
-}
-
-// unheld returns the doorbells of the runs that no lease of their generation holds.
-func (s *Sweeper) unheld(ctx context.Context, page []store.QueuedRun) []dispatch.Run {
-	if len(page) == 0 {
-		return nil
+// report logs when a rule begins to fail and when it works again.
+func (s *Sweeper) report(ctx context.Context, rule string, err error) {
+	failed := err != nil
+	if failed == s.failing[rule] {
+		return
 	}
-	held := s.lookup(ctx, page)
-	var runs []dispatch.Run
-	for i, r := range page {
-		switch {
-		case held == nil && r.Age < cautiousAge:
-		case held != nil && held[i] != nil && held[i].Gen >= r.Gen:
-		default:
-			runs = append(runs, dispatch.Run{SKey: r.SKey, Class: r.RunClass, Gen: r.Gen, RunID: r.RunID, N: bucket(r.Age)})
-		}
-	}
-	return runs
-}
-
-// lookup returns the leases of a page, nil if Redis did not answer.
-func (s *Sweeper) lookup(ctx context.Context, page []store.QueuedRun) []*lease.Lease {
-	if s.redis.down {
-		return nil
-	}
-	skeys := make([]string, len(page))
-	for i, r := range page {
-		skeys[i] = r.SKey
-	}
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	held, err := s.Leases.Lookup(call, skeys)
-	if err != nil {
-		s.redisDown(ctx, err)
-		return nil
-	}
-	return held
-}
-
-// ringDeliveries is rule (d): outbox rows that are due and claimed by nobody. The ring of an unclaimed row repeats the
-// first one, which the broker drops if that one arrived.
-func (s *Sweeper) ringDeliveries(ctx context.Context) error {
-	for range maxPages {
-		due, err := s.due(ctx)
-		if err != nil {
-			return err
-		}
-		deliveries := make([]dispatch.Delivery, len(due))
-		for i, d := range due {
-			deliveries[i] = dispatch.Delivery{SKey: d.SKey, Platform: d.Platform, OutSeq: d.OutSeq, N: int64(d.Attempts)}
-		}
-		if len(due) > 0 {
-			s.Doorbells.Publish(ctx, nil, deliveries)
-		}
-		if len(due) < pageSize {
-			return nil
-		}
-	}
-	return nil
-}
-
-func (s *Sweeper) due(ctx context.Context) ([]store.Doorbell, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return s.Store.DueDeliveries(ctx, pageSize)
-}
-
-func (s *Sweeper) count(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	running, queued, err := s.Store.Backlog(ctx, partition.All())
-	if err != nil {
-		return err
-	}
-	s.gauges.record(ctx, running, queued, s.Slots)
-	return nil
-}
-
-// storeAnswered notes whether the store answered and logs what changed.
-func (s *Sweeper) storeAnswered(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return // stopping
-	}
-	down := errors.Is(err, store.ErrUnavailable)
-	switch edge := s.store.note(down, time.Now()); {
-	case edge && down:
-		s.Logger.WarnContext(ctx, "sweep: store unavailable", "err", err)
-	case edge:
-		s.Logger.InfoContext(ctx, "sweep: store available again", "rest", storeRest)
-	case err != nil && !down:
-		s.Logger.ErrorContext(ctx, "sweep", "err", err)
+	s.failing[rule] = failed
+	if failed {
+		s.Logger.ErrorContext(ctx, "sweep: rule fails", "rule", rule, "err", err)
+	} else {
+		s.Logger.InfoContext(ctx, "sweep: rule works again", "rule", rule)
 	}
 }

@@ -66,17 +66,26 @@ func (l *leases) Lookup(_ context.Context, skeys []string) ([]*lease.Lease, erro
 
 // downStore is a store that can be switched off.
 type downStore struct {
-	store.Sweep
+	Store
 	down bool
+	// slow: only the queued runs are not found.
+	slow bool
+}
+
+func (s *downStore) Ready(ctx context.Context) error {
+	if s.down {
+		return store.ErrUnavailable
+	}
+	return s.Store.Ready(ctx)
 }
 
 func (s *downStore) QueuedRuns(
 	ctx context.Context, partitions []int, age time.Duration, after string, limit int,
 ) ([]store.QueuedRun, string, error) {
-	if s.down {
+	if s.down || s.slow {
 		return nil, "", fmt.Errorf("query: %w", store.ErrUnavailable)
 	}
-	return s.Sweep.QueuedRuns(ctx, partitions, age, after, limit)
+	return s.Store.QueuedRuns(ctx, partitions, age, after, limit)
 }
 
 type bundle struct {
@@ -91,7 +100,7 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	mem := memstore.New()
 	b := &bundle{
-		mem: mem, store: &downStore{Sweep: mem}, bell: &bell{},
+		mem: mem, store: &downStore{Store: mem}, bell: &bell{},
 		leases: &leases{boot: "one", held: map[string]*lease.Lease{}},
 	}
 	s, err := New(Config{Every: time.Second, Slots: 10}, Deps{
@@ -131,7 +140,7 @@ func TestSweep_RingsQueuedRunsByAge(t *testing.T) {
 		runs, _ := b.after(t, time.Second)
 		require.Empty(t, runs, "the first two seconds belong to the admission's own ring")
 
-		want := dispatch.Run{SKey: skey, Class: "fast", Gen: res.Gen, RunID: res.RunID}
+		want := dispatch.Run{SKey: skey, Tenant: "default", Class: "fast", Gen: res.Gen, RunID: res.RunID}
 		for _, step := range []struct {
 			wait time.Duration
 			n    int64

@@ -107,7 +107,7 @@ func (q *Queue[T, R]) deliver(ctx context.Context, calls []*Call[T, R]) {
 				q.deliver(ctx, []*Call[T, R]{c})
 			}
 			return
-		case !repeatable(err) || !daemon.Sleep(ctx, wait):
+		case !Repeatable(err) || !daemon.Sleep(ctx, wait):
 			fail(calls, err)
 			return
 		}
@@ -124,8 +124,8 @@ func (q *Queue[T, R]) try(ctx context.Context, calls []*Call[T, R]) ([]R, error)
 	return q.send(ctx, items)
 }
 
-// repeatable: the store promises that a call may be sent again after an unknown outcome.
-func repeatable(err error) bool {
+// Repeatable reports whether a call to the store that ended with err may be sent again, whatever its outcome was.
+func Repeatable(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 

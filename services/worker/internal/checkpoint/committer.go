@@ -1,8 +1,9 @@
-// Package checkpoint commits what runs have done: their steps (T3), their ends (T4) and their handovers (T5).
+// Package checkpoint commits what runs have done: their steps (T3), their ends (T4), their handovers (T5) and their
+// suspensions (T7).
 //
-// One loop per worker sends checkpoints, finishes and handovers, each as sets of what queued up during the last round trip. Since
-// there is one loop, the writes of a run reach the store in the order in which they were asked for, and two writes of
-// one run are never in flight together.
+// One loop per worker sends them, each kind as sets of what queued up during the last round trip. Since there is one
+// loop, the writes of a run reach the store in the order in which they were asked for, and two writes of one run are
+// never in flight together.
 package checkpoint
 
 import (
@@ -25,6 +26,7 @@ type Store interface {
 	Checkpoint(ctx context.Context, cps []store.Checkpoint) ([]store.CheckpointResult, error)
 	Finish(ctx context.Context, fins []store.Finish) ([]store.FinishResult, error)
 	Handover(ctx context.Context, cps []store.Checkpoint) ([]store.HandoverResult, error)
+	Suspend(ctx context.Context, ss []store.Suspension) ([]store.SuspendResult, error)
 }
 
 // Committer is a daemon.Component; it must outlive the runs.
@@ -32,6 +34,7 @@ type Committer struct {
 	checkpoints *batch.Queue[store.Checkpoint, store.CheckpointResult]
 	finishes    *batch.Queue[store.Finish, store.FinishResult]
 	handovers   *batch.Queue[store.Checkpoint, store.HandoverResult]
+	suspensions *batch.Queue[store.Suspension, store.SuspendResult]
 	fenced      metric.Int64Counter
 	loops       daemon.Loops
 }
@@ -47,6 +50,7 @@ func New(s Store, meter metric.Meter) (*Committer, error) {
 		checkpoints: batch.NewQueue(batchLimit, s.Checkpoint),
 		finishes:    batch.NewQueue(batchLimit, s.Finish),
 		handovers:   batch.NewQueue(batchLimit, s.Handover),
+		suspensions: batch.NewQueue(batchLimit, s.Suspend),
 		fenced:      fenced,
 	}, nil
 }
@@ -64,6 +68,7 @@ func (c *Committer) run(ctx context.Context) {
 	defer c.checkpoints.Close()
 	defer c.finishes.Close()
 	defer c.handovers.Close()
+	defer c.suspensions.Close()
 	for {
 		select {
 		case call := <-c.checkpoints.Ready():
@@ -72,6 +77,8 @@ func (c *Committer) run(ctx context.Context) {
 			c.finishes.Flush(ctx, call)
 		case call := <-c.handovers.Ready():
 			c.handovers.Flush(ctx, call)
+		case call := <-c.suspensions.Ready():
+			c.suspensions.Flush(ctx, call)
 		case <-ctx.Done():
 			return
 		}
@@ -80,18 +87,12 @@ func (c *Committer) run(ctx context.Context) {
 
 // Checkpoint stores a step; it is durable on return. While the store is unavailable it is sent again until ctx ends.
 // Errors: store.ErrFenced, store.ErrRejected, or the cause of ctx.
-func (c *Committer) Checkpoint(ctx context.Context, cp store.Checkpoint) (store.Signals, error) {
+func (c *Committer) Checkpoint(ctx context.Context, cp store.Checkpoint) (store.CheckpointResult, error) {
 	result, err := c.checkpoints.Do(ctx, cp)
-	if err == nil {
-		err = result.Err
+	if err = c.judge(ctx, "checkpoint", err, result.Err); err != nil {
+		return store.CheckpointResult{}, err
 	}
-	if errors.Is(err, store.ErrFenced) {
-		c.countFenced(ctx, "checkpoint")
-	}
-	if err != nil {
-		return store.Signals{}, fmt.Errorf("checkpoint: %w", err)
-	}
-	return result.Signals, nil
+	return result, nil
 }
 
 // Finish ends a run; it is durable on return. While the store is unavailable it is sent again until ctx ends. Errors:
@@ -112,18 +113,36 @@ func (c *Committer) Finish(ctx context.Context, f store.Finish) (store.FinishRes
 // unknown outcome was written, store.ErrRejected, or the cause of ctx.
 func (c *Committer) Handover(ctx context.Context, cp store.Checkpoint) (gen int64, err error) {
 	result, err := c.handovers.Do(ctx, cp)
-	if err == nil {
-		err = result.Err
-	}
-	if errors.Is(err, store.ErrFenced) {
-		c.countFenced(ctx, "handover")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("handover: %w", err)
+	if err = c.judge(ctx, "handover", err, result.Err); err != nil {
+		return 0, err
 	}
 	return result.Gen, nil
 }
 
-func (c *Committer) countFenced(ctx context.Context, write string) {
-	c.fenced.Add(ctx, 1, metric.WithAttributes(attribute.String("write", write)))
+// Suspend stores what a run has done and the question that it waits for, and frees it; it is durable on return. Errors
+// are those of Handover.
+func (c *Committer) Suspend(ctx context.Context, s store.Suspension) (store.SuspendResult, error) {
+	result, err := c.suspensions.Do(ctx, s)
+	if err = c.judge(ctx, "suspend", err, result.Err); err != nil {
+		return store.SuspendResult{}, err
+	}
+	return result, nil
+}
+
+// judge joins the error of a batch with that of its own write, and counts the latter.
+func (c *Committer) judge(ctx context.Context, statement string, err, own error) error {
+	if err == nil {
+		err = own
+	}
+	if errors.Is(err, store.ErrFenced) {
+		c.countFenced(ctx, statement)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}
+
+func (c *Committer) countFenced(ctx context.Context, statement string) {
+	c.fenced.Add(ctx, 1, metric.WithAttributes(attribute.String("statement", statement)))
 }

@@ -137,12 +137,7 @@ func TestCommitter_CountsFencedWrites(t *testing.T) {
 		result, err := c.Finish(t.Context(), finishOf(run, `{}`))
 		require.NoError(t, err)
 		require.Equal(t, store.FinishFenced, result.Outcome)
-
-		var all metricdata.ResourceMetrics
-		require.NoError(t, reader.Collect(t.Context(), &all))
-		points := all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints
-		require.Len(t, points, 3)
-		require.Equal(t, []int64{1, 1, 1}, []int64{points[0].Value, points[1].Value, points[2].Value})
+		require.Equal(t, map[string]int64{"checkpoint": 1, "handover": 1, "finish": 1}, fencedWrites(t, reader))
 	})
 }
 
@@ -167,6 +162,58 @@ func TestCommitter_HandsARunOverUnderTheNextGeneration(t *testing.T) {
 	})
 }
 
+// suspending is a store that answers the first suspension only the second time, and knows no run but "a".
+type suspending struct {
+	*memstore.Store
+	calls [][]store.Suspension
+}
+
+func (s *suspending) Suspend(_ context.Context, ss []store.Suspension) ([]store.SuspendResult, error) {
+	if s.calls = append(s.calls, ss); len(s.calls) == 1 {
+		return nil, store.ErrUnavailable
+	}
+	results := make([]store.SuspendResult, len(ss))
+	for i, one := range ss {
+		if one.SKey != "a" {
+			results[i].Err = store.ErrFenced
+			continue
+		}
+		results[i] = store.SuspendResult{Gen: one.Gen + 1, State: store.Waiting, FirstOut: 7}
+	}
+	return results, nil
+}
+
+func TestCommitter_SuspendsUnderTheNextGeneration(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &suspending{Store: memstore.New()}
+		c, reader := startCommitter(t, s)
+		ofA := store.Suspension{
+			Checkpoint: store.Checkpoint{Fence: store.Fence{SKey: "a", Gen: 3}}, Seen: 2, Kind: store.WaitApproval,
+		}
+		result, err := c.Suspend(t.Context(), ofA)
+		require.NoError(t, err)
+		require.Equal(t, store.SuspendResult{Gen: 4, State: store.Waiting, FirstOut: 7}, result)
+		require.Equal(t, [][]store.Suspension{{ofA}, {ofA}}, s.calls, "sent again while the store is unavailable")
+		_, err = c.Suspend(t.Context(), store.Suspension{Checkpoint: store.Checkpoint{Fence: store.Fence{SKey: "b", Gen: 1}}})
+		require.ErrorIs(t, err, store.ErrFenced)
+		require.Equal(t, map[string]int64{"suspend": 1}, fencedWrites(t, reader))
+	})
+}
+
+// fencedWrites returns how many writes were fenced, by statement.
+func fencedWrites(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	counts := map[string]int64{}
+	for _, p := range all.ScopeMetrics[0].Metrics[0].Data.(metricdata.Sum[int64]).DataPoints {
+		statement, _ := p.Attributes.Value("statement")
+		counts[statement.AsString()] = p.Value
+	}
+	return counts
+}
+
 func TestCommitter_GivesUpWithTheRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,6 +233,10 @@ func (down) Checkpoint(context.Context, []store.Checkpoint) ([]store.CheckpointR
 }
 
 func (down) Handover(context.Context, []store.Checkpoint) ([]store.HandoverResult, error) {
+	return nil, store.ErrUnavailable
+}
+
+func (down) Suspend(context.Context, []store.Suspension) ([]store.SuspendResult, error) {
 	return nil, store.ErrUnavailable
 }
 

@@ -1,8 +1,9 @@
-// Package control brings stop signals and fences to the runs in hand.
+// Package control brings stop signals and fences to the runs in hand, and says how long they may go on.
 //
 // A signal is a wake-up over a bus that may lose it: what it tells is also in the store, where the next checkpoint of
 // the run finds it, and for runs inside a long call one question for all of them, every 2 s. All subscriptions of a
-// worker share one channel and one goroutine.
+// worker share one channel and one goroutine. The same question confirms the runs, which keeps them going without Redis,
+// and finds those whose claim was lost with the store, see [Handle.Check].
 package control
 
 import (
@@ -18,6 +19,7 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/daemon"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
+	"github.com/hermes-runtime/hermes/services/worker/internal/boottime"
 )
 
 const buffer = 4096
@@ -39,11 +41,23 @@ type Listener struct {
 	// runs by skey. A session has one run in hand, but for moments in which a newer generation is being claimed while
 	// the older one does not know yet that it is fenced.
 	runs map[string][]*Handle
+
+	clock boottime.Clock
+	// outage is shared with the runs.
+	outage *outage
 }
 
 // NewListener returns a listener.
 func NewListener(b bus.Notifier, s Store, logger *slog.Logger) *Listener {
-	return &Listener{bus: b, store: s, logger: logger, messages: make(chan bus.Msg, buffer), runs: map[string][]*Handle{}}
+	return NewListenerWithClock(b, s, logger, boottime.Now)
+}
+
+// NewListenerWithClock is NewListener for tests that let deadlines pass.
+func NewListenerWithClock(b bus.Notifier, s Store, logger *slog.Logger, clock boottime.Clock) *Listener {
+	return &Listener{
+		bus: b, store: s, logger: logger, messages: make(chan bus.Msg, buffer), runs: map[string][]*Handle{},
+		clock: clock, outage: new(outage),
+	}
 }
 
 // Start begins to pass signals on.
@@ -65,8 +79,19 @@ func (l *Listener) Listen(skey string) (bus.Subscription, error) {
 	return sub, nil
 }
 
-// Add makes a run reachable; call it before the claim.
+// Clock is that of the deadlines.
+func (l *Listener) Clock() boottime.Clock { return l.clock }
+
+// Open returns the handle of a run that is about to be claimed, and makes it reachable until Remove. Close it then.
+func (l *Listener) Open(ctx context.Context, fence store.Fence) *Handle {
+	h := NewHandleWithClock(ctx, fence, l.clock)
+	l.Add(h)
+	return h
+}
+
+// Add makes a run reachable; call it before the claim, and before the handle is used by others.
 func (l *Listener) Add(h *Handle) {
+	h.deadline.outage = l.outage
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs[h.SKey] = append(l.runs[h.SKey], h)
@@ -122,7 +147,7 @@ func (l *Listener) handle(ctx context.Context, m bus.Msg) {
 // signal acts on a message that was meant for this run. Signals of a lower generation are late; a message without
 // generation counts for every one.
 func (h *Handle) signal(c *runv1.Control) {
-	if c.GetGen() != 0 && c.GetGen() < h.Gen {
+	if h.late(c.GetGen()) {
 		return
 	}
 	switch c.GetKind() {
@@ -132,9 +157,11 @@ func (h *Handle) signal(c *runv1.Control) {
 			h.Stop()
 		}
 	case runv1.ControlKind_CONTROL_KIND_FENCED:
-		if c.GetGen() > h.Gen {
+		if c.GetGen() > h.Fence().Gen {
 			h.Lose()
 		}
+	case runv1.ControlKind_CONTROL_KIND_STEER:
+		h.add(c.GetSeq())
 	default: // wake-ups for rows that a later run takes
 	}
 }

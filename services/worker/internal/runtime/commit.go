@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -47,18 +48,20 @@ func (r *run) commit(t *turn.Turn) error {
 		return fmt.Errorf("finish: %w", agent.ErrFenced)
 	}
 	r.committed, r.result, r.state, r.replies = true, result, f.State, f.Replies
+	r.remember(f)
 	if result.RunID != uuid.Nil {
 		r.next = slot.Ended{NextRun: result.RunID, NextGen: result.Gen, Traceparent: f.NextTraceparent}
 	}
 	return nil
 }
 
-func (r *run) finish(f store.Finish) (store.FinishResult, error) {
-	if err := r.lost(); err != nil {
-		return store.FinishResult{}, err
-	}
-	result, err := r.Committer.Finish(r.hold, f)
-	return result, r.written(err)
+func (r *run) finish(f store.Finish) (result store.FinishResult, err error) {
+	err = r.write(func(fence store.Fence) (err error) {
+		f.Fence = fence
+		result, err = r.Committer.Finish(r.hold, f)
+		return err
+	})
+	return result, err
 }
 
 // settleCalls stores the results that arrived after the last checkpoint, so that the ledger of an ended run tells what
@@ -71,7 +74,7 @@ func (r *run) settleCalls(calls []agent.Call) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.checkpoint(store.Checkpoint{ToolCalls: rows}) // a stop that it reports is seen by the finish
+	_, err = r.checkpoint(store.Checkpoint{RunGen: r.FirstGen, ToolCalls: rows}) // a stop that it reports is seen by the finish
 	return err
 }
 
@@ -89,18 +92,33 @@ func (r *run) finishOf(t *turn.Turn) (store.Finish, error) {
 		return store.Finish{}, fmt.Errorf("make run id: %w", err)
 	}
 	f := store.Finish{
-		Fence: r.Fence, RunGen: r.FirstGen, From: r.From, To: r.To, State: runState(t.Outcome), Error: failure(t.Failure),
+		RunGen: r.FirstGen, From: r.From, To: r.To, State: runState(t.Outcome), Error: failure(t.Failure),
 		Usage: usage, Messages: messages, NextRunID: next,
 	}
-	confirmation := ""
+	parts := []channel.Part{{Markdown: t.Reply.Markdown, Notice: t.Reply.Notice}}
 	if t.Outcome == turn.Cancelled {
-		if f.To, confirmation, err = r.stopScope(); err != nil {
+		if f.To, parts, err = r.cancelled(parts[0]); err != nil {
 			return store.Finish{}, err
 		}
 	}
 	f.NextTraceparent = r.traceparentBehind(f.To)
-	f.Replies, err = r.repliesOf(t, confirmation)
-	return f, err
+	if f.Replies, err = r.repliesOf(parts); err != nil {
+		return store.Finish{}, err
+	}
+	return f, r.settleReplacement(&f)
+}
+
+// settleReplacement adds what a run that never began still owes to the messages that its prompt has replaced.
+func (r *run) settleReplacement(f *store.Finish) error {
+	if !r.owes() {
+		return nil
+	}
+	owed, err := r.replacement(nextN(r.stored, f.Messages))
+	if err != nil {
+		return err
+	}
+	f.Messages, f.Replies = append(f.Messages, owed.messages...), append(f.Replies, owed.replies...)
+	return nil
 }
 
 func runState(o turn.Outcome) store.RunState {
@@ -129,42 +147,45 @@ func failure(err error) string {
 	return text
 }
 
-// stopScope says where the range of the stopped run ends and what its owner is told. Messages that came since the claim
-// count too, so the rows are read again.
-func (r *run) stopScope() (to int64, confirmation string, err error) {
+// cancelled says where the range of a stopped run ends and what is replied: what it had said so far, if anything, and a
+// confirmation. A run that was interrupted by a message replies nothing: the message is answered instead. Rows that came
+// since the claim count too, so they are read again.
+func (r *run) cancelled(partial channel.Part) (to int64, parts []channel.Part, err error) {
 	rows, err := read(r.hold, func(ctx context.Context) ([]store.InboxRow, error) {
 		return r.Store.InboxAfter(ctx, r.SKey, r.To)
 	})
 	if err != nil {
-		return 0, "", fmt.Errorf("read messages behind the stopped run: %w", err)
+		return 0, nil, fmt.Errorf("read messages behind the stopped run: %w", err)
 	}
 	to, dropped, waiting := inbox.StopScope(rows, r.To)
-	return to, inbox.StoppedText(waiting, dropped), nil
+	if !inbox.AsksForStop(r.sinceClaim(rows)) {
+		return to, nil, nil
+	}
+	return to, []channel.Part{partial, {Markdown: inbox.StoppedText(waiting, dropped), Notice: true}}, nil
 }
 
-// repliesOf makes one reply of the turn's answer. A cancelled run tells what it had so far, if anything, and confirms
-// the stop in a reply of its own.
-func (r *run) repliesOf(t *turn.Turn, confirmation string) ([]store.NewReply, error) {
-	var parts []channel.Part
-	if t.Reply.Markdown != "" {
-		parts = append(parts, channel.Part{Markdown: t.Reply.Markdown, Notice: t.Reply.Notice})
+// sinceClaim leaves out the rows that were there when the run was claimed, unless it was stopped by then: a stop among
+// them was meant for an earlier run.
+func (r *run) sinceClaim(rows []store.InboxRow) []store.InboxRow {
+	if r.StopRun == r.RunID {
+		return rows
 	}
-	if confirmation != "" {
-		parts = append(parts, channel.Part{Markdown: confirmation, Notice: true})
-	}
-	address := r.address()
-	if address.Platform == "" { // no message that could be read, nobody to tell
-		return nil, nil
-	}
-	target, err := json.Marshal(address)
-	if err != nil {
-		return nil, fmt.Errorf("encode reply address: %w", err)
-	}
-	replies := make([]store.NewReply, len(parts))
-	for i, part := range parts {
-		replies[i] = store.NewReply{
-			Platform: address.Platform, Target: target, Parts: channel.EncodeParts(part), Read: address.Read(),
+	newest := (&known{rows: r.Inbox}).seen(r.DoneSeq)
+	return slices.DeleteFunc(slices.Clone(rows), func(row store.InboxRow) bool { return row.Seq <= newest })
+}
+
+// repliesOf makes one reply of each part that says something.
+func (r *run) repliesOf(parts []channel.Part) ([]store.NewReply, error) {
+	var replies []store.NewReply
+	for _, part := range parts {
+		if part.Markdown == "" {
+			continue
 		}
+		reply, err := replyTo(r.address(), "", part)
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, reply...)
 	}
 	return replies, nil
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
@@ -26,6 +27,16 @@ func (r *run) rowsOf(entries []agent.Entry) ([]store.Message, error) {
 	return rows, nil
 }
 
+// stepOf is what a checkpoint stores of a step. The rows that its messages were made from are taken out of their place
+// where the run has found them behind its own.
+func (r *run) stepOf(step agent.Step) (store.Checkpoint, error) {
+	messages, errMessages := r.rowsOf(step.Messages)
+	calls, errCalls := ledgerOf(step.Calls)
+	return store.Checkpoint{
+		RunGen: r.FirstGen, Messages: messages, ToolCalls: calls, Taken: r.takenBy(step.Messages),
+	}, errors.Join(errMessages, errCalls)
+}
+
 func ledgerOf(calls []agent.Call) ([]store.ToolCall, error) {
 	rows := make([]store.ToolCall, len(calls))
 	for i, c := range calls {
@@ -41,13 +52,18 @@ func ledgerOf(calls []agent.Call) ([]store.ToolCall, error) {
 	return rows, nil
 }
 
+// entriesOf leaves out what never gets into a prompt.
 func entriesOf(rows []store.Message) ([]agent.Entry, error) {
-	entries := make([]agent.Entry, len(rows))
-	for i, row := range rows {
-		entries[i] = agent.Entry{N: row.N, InboxSeq: row.InboxSeq}
-		if err := json.Unmarshal(row.Content, &entries[i].Message); err != nil {
+	var entries []agent.Entry
+	for _, row := range rows {
+		if row.Role == store.RoleSuperseded {
+			continue
+		}
+		e := agent.Entry{N: row.N, InboxSeq: row.InboxSeq}
+		if err := json.Unmarshal(row.Content, &e.Message); err != nil {
 			return nil, fmt.Errorf("decode message %d: %w", row.N, err)
 		}
+		entries = append(entries, e)
 	}
 	return entries, nil
 }
@@ -67,9 +83,13 @@ func callsOf(rows []store.ToolCall) ([]agent.Call, error) {
 	return calls, nil
 }
 
-// messagesOf reads rows of earlier runs. One that cannot be read is left out: it must not keep the session from going on.
+// messagesOf reads rows of earlier runs, without those that a newer message has replaced. One that cannot be read is left
+// out: it must not keep the session from going on.
 func messagesOf(rows []store.Message) (messages []llm.Message, unreadable int) {
 	for _, row := range rows {
+		if row.Role == store.RoleSuperseded {
+			continue
+		}
 		var m llm.Message
 		if err := json.Unmarshal(row.Content, &m); err != nil {
 			unreadable++

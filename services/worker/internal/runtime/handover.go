@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"errors"
 	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/agent"
@@ -15,15 +14,17 @@ const outcomeHandedOver = "handed_over"
 // handOver stores what the run has done so far and gives it back, so that another worker goes on with it. The stream
 // ends in silence: that of the next attempt has a higher generation and starts over.
 func (r *run) handOver(soFar agent.Result) error {
-	messages, errMessages := r.rowsOf(soFar.Entries)
-	calls, errCalls := ledgerOf(soFar.Calls)
-	if err := errors.Join(errMessages, errCalls, r.lost()); err != nil {
+	cp, err := r.stepOf(agent.Step{Messages: soFar.Entries, Calls: soFar.Calls})
+	if err != nil {
 		return err
 	}
-	gen, err := r.Committer.Handover(r.hold, store.Checkpoint{
-		Fence: r.Fence, RunGen: r.FirstGen, Messages: messages, ToolCalls: calls,
+	var gen int64
+	err = r.write(func(fence store.Fence) (err error) {
+		cp.Fence = fence
+		gen, err = r.Committer.Handover(r.hold, cp)
+		return err
 	})
-	if err = r.written(err); err != nil {
+	if err != nil {
 		return err
 	}
 	r.next = slot.Ended{NextRun: r.RunID, NextGen: gen, Traceparent: r.traceparent(), HandedOver: true}

@@ -25,11 +25,12 @@ func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) 
 	if x.profile == nil {
 		return x.failed(ctx, t, fmt.Errorf("%w %q", errUnknownProfile, x.agentID))
 	}
-	loop, err := x.profile.agentLoop(ctx)
+	lease, err := x.profile.agentOf(ctx, x.agents, x.SKey, x.newest().Source)
 	if err != nil {
 		return x.failed(ctx, t, err)
 	}
-	if err := x.takeLate(t); err != nil {
+	defer lease.Release()
+	if err := x.takeFirst(t); err != nil {
 		return agent.Result{}, err
 	}
 	before, err := x.conversation(ctx)
@@ -40,7 +41,7 @@ func (x react) Execute(ctx context.Context, t *turn.Turn) (agent.Result, error) 
 	if err != nil {
 		return x.failed(ctx, t, err)
 	}
-	return loop.Run(ctx, in, journal(x), x.observe)
+	return lease.Value.Run(ctx, in, journal(x), x.observe)
 }
 
 // failed is a run that never reached the model. What ended its context counts more than err.
@@ -69,20 +70,32 @@ func (x react) unanswered(t *turn.Turn, outcome agent.Outcome) agent.Result {
 	return agent.Result{Outcome: outcome, Entries: entries}
 }
 
-// takeLate stores the prompt and takes the late rows out of their place in the same statement, so that no other run can
-// answer them. Runs without late rows need no statement of their own.
-func (x react) takeLate(t *turn.Turn) error {
-	if len(x.Late) == 0 {
+// takeFirst stores the prompt with what goes along with it in one statement: late rows are taken out of their place, so
+// that no other run can answer them, and those who wrote what the prompt replaces are told. Most runs need no such
+// statement.
+func (x react) takeFirst(t *turn.Turn) error {
+	if len(x.Late) == 0 && !x.owes() {
 		return nil
 	}
+	owed, err := x.replacement(nextN(x.stored))
+	if err != nil {
+		return err
+	}
+	x.stored = append(x.stored, owed.messages...)
 	rows, err := x.rowsOf(x.promptEntries(t))
 	if err != nil {
 		return err
 	}
-	if _, err := x.checkpoint(store.Checkpoint{Messages: rows, Taken: x.Late}); err != nil {
+	result, err := x.checkpoint(store.Checkpoint{
+		RunGen: x.FirstGen, Messages: append(owed.messages, rows...), Taken: x.Late, Replies: owed.replies,
+	})
+	if err != nil {
 		return err
 	}
-	x.stored, x.Late = append(x.stored, rows...), nil
+	x.stored = append(x.stored, rows...)
+	x.ring(x.hold, owed.replies, result.FirstOut)
+	x.own(x.Late)
+	x.Late = nil
 	return nil
 }
 
@@ -92,23 +105,37 @@ type journal struct{ *run }
 // Checkpoint implements agent.Journal. It waits for the store as long as the run is held: a stop in between does not
 // leave the outcome of a step open.
 func (j journal) Checkpoint(_ context.Context, step agent.Step) (agent.Signal, error) {
-	messages, errMessages := j.rowsOf(step.Messages)
-	calls, errCalls := ledgerOf(step.Calls)
-	if err := errors.Join(errMessages, errCalls); err != nil {
+	cp, err := j.stepOf(step)
+	if err != nil {
 		return agent.Signal{}, err
 	}
-	signals, err := j.checkpoint(store.Checkpoint{Messages: messages, ToolCalls: calls})
-	return agent.Signal{Stop: err == nil && signals.StopRun == j.RunID}, err
+	result, err := j.checkpoint(cp)
+	if err != nil {
+		return agent.Signal{}, err
+	}
+	j.steps = append(j.steps, cp.Messages...)
+	j.took(cp.Taken)
+	return agent.Signal{Stop: result.StopRun == j.RunID}, nil
 }
 
 // checkpoint sends cp under the run's fence.
-func (r *run) checkpoint(cp store.Checkpoint) (store.Signals, error) {
+func (r *run) checkpoint(cp store.Checkpoint) (store.CheckpointResult, error) {
+	var result store.CheckpointResult
+	err := r.write(func(fence store.Fence) (err error) {
+		cp.Fence = fence
+		result, err = r.Committer.Checkpoint(r.hold, cp)
+		return err
+	})
+	r.ctlSeq = max(r.ctlSeq, result.CtlSeq)
+	return result, err
+}
+
+// write calls f with the fence as it is now. Every write of the run goes through it.
+func (r *run) write(f func(fence store.Fence) error) error {
 	if err := r.lost(); err != nil {
-		return store.Signals{}, err
+		return err
 	}
-	cp.Fence, cp.RunGen = r.Fence, r.FirstGen
-	signals, err := r.Committer.Checkpoint(r.hold, cp)
-	return signals, r.written(err)
+	return r.written(r.Handle.Write(f))
 }
 
 // written explains the error of a write. Whoever is fenced ends at once, with everything that it has started.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -38,9 +39,15 @@ type run struct {
 	span       trace.Span
 
 	inbox.Taking
+	known
 	messages []*event.Message
+	// replaced are the messages of the rows that the prompt replaces.
+	replaced []*event.Message
 	// stored are the messages of an earlier attempt.
 	stored []store.Message
+	// before are the messages of earlier runs, nil if they were not read; steps those that this attempt has checkpointed.
+	before *[]store.Message
+	steps  []store.Message
 	events recorder
 
 	// replies, state and result are set by the commit.
@@ -48,6 +55,8 @@ type run struct {
 	state     store.RunState
 	result    store.FinishResult
 	committed bool
+	// suspended and passedOn: the run goes on later.
+	suspended, passedOn bool
 	// next is set by the commit or by the handover.
 	next slot.Ended
 }
@@ -115,16 +124,30 @@ func (r *run) answer() error {
 		return err
 	}
 	r.begin()
+	if len(r.Prompt) == 0 {
+		return r.cover()
+	}
 	t, err := r.pipeline.Run(r.work, r.input(), turn.Handlers{
 		Executors: map[string]turn.Executor{turn.React: react{r}},
 		Committer: committer{r},
 		Fence:     func(context.Context) error { return r.lost() },
 		Observe:   r.stateChanged,
 	})
-	if errors.Is(err, agent.ErrHandover) {
+	switch {
+	case errors.Is(err, agent.ErrHandover):
 		return r.handOver(t.Result)
+	case errors.Is(err, agent.ErrSuspended):
+		return r.suspend(t.Result)
+	case err != nil:
+		return err
 	}
-	if err != nil {
+	r.tell()
+	return nil
+}
+
+// cover finishes a run for whose rows nothing is left to do.
+func (r *run) cover() error {
+	if err := r.commit(&turn.Turn{Outcome: turn.Done}); err != nil {
 		return err
 	}
 	r.tell()
@@ -139,22 +162,37 @@ func (r *run) take() error {
 			return r.Store.RunMessages(ctx, r.RunID)
 		})
 		if err != nil {
-			r.choose() // for the apology
-			return fmt.Errorf("read messages of the run: %w", err)
+			return errors.Join(fmt.Errorf("read messages of the run: %w", err), r.choose()) // for the apology
 		}
 	}
-	r.choose()
-	return nil
+	return r.choose()
 }
 
-func (r *run) choose() {
-	r.Taking = inbox.Take(r.Inbox, r.DoneSeq, r.RunID, r.stored)
-	r.decode()
+// notAsked reports whether a row is named by a message of the run that is no question to it: the answer to one of its own,
+// or what a newer message has replaced.
+func (r *run) notAsked(row store.InboxRow) bool {
+	return row.Kind == store.KindApproval || slices.ContainsFunc(r.stored, func(m store.Message) bool {
+		return m.InboxSeq == row.Seq && m.Role == store.RoleSuperseded
+	})
+}
+
+func (r *run) choose() error {
+	take := inbox.Take
+	if r.StopRun == r.RunID { // what interrupted it is not its own
+		take = inbox.TakeStopped
+	}
+	r.Taking = take(r.Inbox, r.DoneSeq, r.RunID, r.stored)
+	r.Prompt = slices.DeleteFunc(r.Prompt, r.notAsked)
+	r.known = known{
+		rows: slices.Clone(r.Inbox), ctlSeq: r.CtlSeq, ctlSeen: r.CtlSeq, out: map[int64]*event.Message{}, asked: map[string]bool{},
+	}
+	err := r.decode()
 	r.agentID = r.AgentID
 	if m := r.newest(); r.agentID == "" && m != nil {
 		r.agentID = m.Profile
 	}
 	r.profile = r.profiles[r.agentID]
+	return err
 }
 
 // begin starts the span and tells that the run has started.
@@ -187,7 +225,11 @@ func (r *run) apologise(reason error) error {
 	if r.events.Emitter == nil { // it broke off before it began
 		r.begin()
 	}
-	t := &turn.Turn{Outcome: turn.Failed, Failure: reason, Reply: turn.Reply{Markdown: apologyText, Notice: true}}
+	text := apologyText
+	if errors.Is(reason, errIncomplete) {
+		text = incompleteText
+	}
+	t := &turn.Turn{Outcome: turn.Failed, Failure: reason, Reply: turn.Reply{Markdown: text, Notice: true}}
 	if err := r.commit(t); err != nil {
 		return err
 	}
@@ -201,6 +243,10 @@ func (r *run) ended(err error) {
 	switch {
 	case r.next.HandedOver:
 		outcome = outcomeHandedOver
+	case r.suspended:
+		outcome = outcomeSuspended
+	case r.passedOn:
+		outcome = outcomePassedOn
 	case err == nil:
 	case errors.Is(err, control.ErrDraining):
 		outcome = "drained"
@@ -213,7 +259,7 @@ func (r *run) ended(err error) {
 	}
 	r.span.SetAttributes(attribute.String("hermes.run.outcome", outcome))
 	switch outcome {
-	case string(store.RunDone), string(store.RunCancelled), outcomeHandedOver:
+	case string(store.RunDone), string(store.RunCancelled), outcomeHandedOver, outcomeSuspended:
 	default:
 		r.span.SetStatus(codes.Error, outcome)
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -36,7 +37,8 @@ func (r *run) newRecorder() recorder {
 
 // emit completes ev with what all events of the run share.
 func (e recorder) emit(ev event.Lifecycle) {
-	ev.Tenant, ev.SKey, ev.MsgUID, ev.RunID, ev.Gen = e.base.Tenant, e.base.SKey, e.base.MsgUID, e.base.RunID, e.base.Gen
+	ev.Tenant, ev.SKey, ev.RunID, ev.Gen = e.base.Tenant, e.base.SKey, e.base.RunID, e.base.Gen
+	ev.MsgUID = cmp.Or(ev.MsgUID, e.base.MsgUID)
 	ev.Profile, ev.Address, ev.N = e.base.Profile, e.base.Address, e.n.Add(1)
 	e.Emit(ev)
 }
@@ -63,30 +65,53 @@ func (r *run) stateChanged(_ context.Context, c turn.StateChange) {
 
 // observe passes what the loop does on to the stream and to the lifecycle events.
 func (r *run) observe(ctx context.Context, e agent.Event) {
+	if r.Handle.Valid() { // else another attempt may be showing its own
+		r.show(ctx, e)
+	}
+	if ev, ok := lifecycleOf(e); ok {
+		r.events.emit(ev)
+	}
+}
+
+func (r *run) show(ctx context.Context, e agent.Event) {
 	switch e.Kind {
 	case agent.TextDelta:
 		r.Stream.Text(ctx, e.Text)
 	case agent.StepEnded:
 		r.Stream.Step(ctx)
-	case agent.LLMStarted:
-		r.events.emit(event.Lifecycle{Type: event.LLMStarted, Name: e.Model})
-	case agent.LLMFinished:
-		r.events.emit(event.Lifecycle{
-			Type: event.LLMFinished, Name: e.Model, Duration: e.Duration, Outcome: outcomeOf(e.Err),
-			InputTokens: e.Usage.InputTokens, OutputTokens: e.Usage.OutputTokens,
-		})
 	case agent.ToolStarted:
 		r.Stream.ToolStarted(ctx, e.Tool, e.CallID)
-		r.events.emit(event.Lifecycle{Type: event.ToolStarted, Name: e.Tool, CallID: e.CallID})
 	case agent.ToolProgress:
 		r.Stream.ToolProgress(ctx, e.Tool, e.CallID, e.Text)
-		r.events.emit(event.Lifecycle{Type: event.ToolProgress, Name: e.Tool, CallID: e.CallID, Size: int64(len(e.Text))})
-	case agent.ToolFinished:
+	case agent.ToolFinished, agent.Answered:
 		r.Stream.ToolFinished(ctx, e.Tool, e.CallID, e.Outcome)
-		r.events.emit(event.Lifecycle{
-			Type: event.ToolFinished, Name: e.Tool, CallID: e.CallID, Outcome: e.Outcome, Duration: e.Duration, Size: int64(e.Size),
-		})
+	case agent.LLMStarted, agent.LLMFinished:
 	}
+}
+
+// lifecycleOf is the event that tells of a moment of a run; not ok if there is none.
+func lifecycleOf(e agent.Event) (ev event.Lifecycle, ok bool) {
+	switch e.Kind {
+	case agent.LLMStarted:
+		return event.Lifecycle{Type: event.LLMStarted, Name: e.Model}, true
+	case agent.LLMFinished:
+		return event.Lifecycle{
+			Type: event.LLMFinished, Name: e.Model, Duration: e.Duration, Outcome: outcomeOf(e.Err),
+			InputTokens: e.Usage.InputTokens, OutputTokens: e.Usage.OutputTokens,
+		}, true
+	case agent.ToolStarted:
+		return event.Lifecycle{Type: event.ToolStarted, Name: e.Tool, CallID: e.CallID}, true
+	case agent.ToolProgress:
+		return event.Lifecycle{Type: event.ToolProgress, Name: e.Tool, CallID: e.CallID, Size: int64(len(e.Text))}, true
+	case agent.ToolFinished:
+		return event.Lifecycle{
+			Type: event.ToolFinished, Name: e.Tool, CallID: e.CallID, Outcome: e.Outcome, Duration: e.Duration, Size: int64(e.Size),
+		}, true
+	case agent.Answered:
+		return event.Lifecycle{Type: event.ApprovalResolved, Name: e.Tool, CallID: e.CallID, Outcome: e.Outcome}, true
+	case agent.TextDelta, agent.StepEnded:
+	}
+	return event.Lifecycle{}, false
 }
 
 // tellTimeout bounds the doorbells of a run that is committed.
@@ -99,23 +124,27 @@ func (r *run) tell() {
 	defer cancel()
 	outcome := string(r.state)
 	r.Stream.End(ctx, outcome)
-	delivered := r.ring(ctx)
+	firstOut := int64(0)
+	if r.result.Known {
+		firstOut = r.result.FirstOut
+	}
+	delivered := r.ring(ctx, r.replies, firstOut)
 	r.events.emit(event.Lifecycle{Type: event.RunFinished, Outcome: outcome, Duration: time.Since(r.started)})
 	if !delivered {
 		r.events.emit(event.Lifecycle{Type: event.ProcessingCompleted, Outcome: outcome, Duration: time.Since(r.started)})
 	}
 }
 
-// ring publishes the doorbells of the replies that have to be sent. It reports whether there are any. Those of a commit
-// whose numbers are not known are rung by the sweeper.
-func (r *run) ring(ctx context.Context) (delivered bool) {
-	for i, reply := range r.replies {
+// ring publishes the doorbells of the replies that have to be sent, of which the first has the number firstOut. It
+// reports whether there are any. Those whose numbers are not known (0) are rung by the sweeper.
+func (r *run) ring(ctx context.Context, replies []store.NewReply, firstOut int64) (delivered bool) {
+	for i, reply := range replies {
 		if reply.Read {
 			continue
 		}
 		delivered = true
-		if r.result.Known {
-			r.ringOne(ctx, reply, r.result.FirstOut+int64(i))
+		if firstOut > 0 {
+			r.ringOne(ctx, reply, firstOut+int64(i))
 		}
 	}
 	return delivered

@@ -8,6 +8,18 @@ import (
 // apologyText is for the user.
 const apologyText = "Sorry, I could not finish this: something went wrong on my side. Please try again in a moment."
 
+// supersededText tells somebody whose message is not answered.
+const supersededText = "A newer message has replaced this one, so it gets no answer of its own."
+
+// incompleteText tells somebody whose message was too large for the inbox and is gone.
+const incompleteText = "Sorry, the content of your message is not available any more. Please send it again."
+
+// Texts for the model.
+const (
+	noAnswerText = "no answer came in time"
+	lostText     = "(the content of this message is not available)"
+)
+
 // defaultPrompt is the system prompt of a profile that has none.
 const defaultPrompt = "You are Hermes, a helpful assistant. Answer in the language of the user, briefly and precisely. " +
 	"Use Markdown where it helps. Say so when you do not know something."

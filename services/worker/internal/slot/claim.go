@@ -3,9 +3,11 @@ package slot
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/services/worker/internal/batch"
+	"github.com/hermes-runtime/hermes/services/worker/internal/boottime"
 )
 
 const claimLimit = 256
@@ -15,11 +17,22 @@ var errLost = errors.New("claim lost")
 
 // claimer claims runs that start together in one statement.
 type claimer struct {
-	queue *batch.Queue[store.ClaimRequest, *store.Claimed]
+	queue *batch.Queue[*claim, *store.Claimed]
 }
 
-func newClaimer(s Store) *claimer {
-	return &claimer{queue: batch.NewQueue(claimLimit, func(ctx context.Context, reqs []store.ClaimRequest) ([]*store.Claimed, error) {
+// claim is a request on its way. Its caller reads it when the answer is there.
+type claim struct {
+	store.ClaimRequest
+	// at is the instant before the last try.
+	at time.Duration
+}
+
+func newClaimer(s Store, clock boottime.Clock) *claimer {
+	return &claimer{queue: batch.NewQueue(claimLimit, func(ctx context.Context, claims []*claim) ([]*store.Claimed, error) {
+		reqs, at := make([]store.ClaimRequest, len(claims)), clock()
+		for i, c := range claims {
+			reqs[i], c.at = c.ClaimRequest, at
+		}
 		claimed, err := s.Claim(ctx, reqs)
 		if err != nil {
 			return nil, err
@@ -53,15 +66,16 @@ func (c *claimer) run(ctx context.Context) {
 	}
 }
 
-// claim returns errLost where the run is not ours. While the store is unavailable it tries again until ctx ends. A claim
-// whose answer was lost counts as lost too: its owner never shows up, and the sweeper takes the run over.
-func (c *claimer) claim(ctx context.Context, f store.Fence) (*store.Claimed, error) {
-	claimed, err := c.queue.Do(ctx, store.ClaimRequest{Fence: f})
+// claim returns what was claimed and the instant before that, and errLost where the run is not ours. While the store is
+// unavailable it tries again until ctx ends: a claim whose answer was lost finds its own owner and is answered then.
+func (c *claimer) claim(ctx context.Context, f store.Fence) (*store.Claimed, time.Duration, error) {
+	asked := &claim{ClaimRequest: store.ClaimRequest{Fence: f}}
+	claimed, err := c.queue.Do(ctx, asked)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if claimed == nil {
-		return nil, errLost
+		return nil, 0, errLost
 	}
-	return claimed, nil
+	return claimed, asked.at, nil
 }

@@ -9,4 +9,7 @@
 // before it saves the losers their work and is itself only a hint: without Redis runs are claimed without lease.
 // Messages are pulled only while slots are free. Each run has one goroutine, and leases, claims and signals of all runs
 // are served by a fixed number of loops. A worker that goes away hands its runs over, see [Puller.Stop].
+//
+// A lease that Redis has forgotten is never taken again as it was: the store gives its run the next generation, and the
+// lease is taken under that. Without Redis the store confirms the runs in hand, see package control.
 package slot

@@ -31,12 +31,7 @@ const (
 // handed over from where they are. After 80 % they are abandoned: the sweeper takes over what did not end. The shares
 // are those of Config.
 func (p *Puller) Stop(ctx context.Context) error {
-	err := p.pulls.Stop(context.WithoutCancel(ctx)) // a pull ends at once
-	p.enter(leaving)
-	select {
-	case p.drained <- struct{}{}:
-	default: // it is known
-	}
+	err := p.leave(ctx)
 	ended := make(chan struct{})
 	go func() {
 		p.runs.Wait()
@@ -44,6 +39,25 @@ func (p *Puller) Stop(ctx context.Context) error {
 	}()
 	p.drain(ctx, ended)
 	return errors.Join(err, p.services.Stop(context.WithoutCancel(ctx)))
+}
+
+// leave ends the pulling and asks the runs in hand to leave.
+func (p *Puller) leave(ctx context.Context) error {
+	err := p.pulls.Stop(context.WithoutCancel(ctx)) // a pull ends at once
+	p.enter(leaving)
+	select {
+	case p.drained <- struct{}{}:
+	default: // it is known
+	}
+	return err
+}
+
+// Ready returns control.ErrDraining once the worker takes no more runs.
+func (p *Puller) Ready(context.Context) error {
+	if p.reached(leaving) {
+		return control.ErrDraining
+	}
+	return nil
 }
 
 func (p *Puller) drain(ctx context.Context, ended <-chan struct{}) {
@@ -65,9 +79,11 @@ func (p *Puller) drain(ctx context.Context, ended <-chan struct{}) {
 
 func (p *Puller) reached(s stage) bool { return p.stage.Load() >= int32(s) }
 
-// enter tells the runs in hand of the new stage; those that come later learn it from catchUp.
+// enter tells the runs in hand of the new stage; those that come later learn it from catchUp. There is no way back.
 func (p *Puller) enter(s stage) {
-	p.stage.Store(int32(s))
+	for was := p.stage.Load(); was < int32(s) && !p.stage.CompareAndSwap(was, int32(s)); {
+		was = p.stage.Load()
+	}
 	for _, h := range p.Control.All() {
 		p.catchUp(h)
 	}

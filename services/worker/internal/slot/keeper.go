@@ -3,42 +3,84 @@ package slot
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/metric"
-
 	"github.com/hermes-runtime/hermes/pkg/lease"
+	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/worker/internal/batch"
+	"github.com/hermes-runtime/hermes/services/worker/internal/boottime"
 	"github.com/hermes-runtime/hermes/services/worker/internal/control"
 )
 
 const (
-	renewLimit   = 500
+	// leaseLimit is how many leases go in one pipeline.
+	leaseLimit   = 500
 	leaseTimeout = 2 * time.Second
+	// renewStep is how often the keeper looks for leases that are due.
+	renewStep = 250 * time.Millisecond
+	// renewSoon is when a lease is asked for again whose run could not be reclaimed at once.
+	renewSoon = time.Second
 )
 
-// keeper holds the leases of all runs in hand and renews them from one ticker.
+// keeper holds the leases of all runs in hand. Three loops serve them: one renews, one reclaims the runs whose leases
+// Redis has forgotten, and one takes and gives back leases in the pipelines of all slots.
 type keeper struct {
-	leases  lease.Sessions
-	logger  *slog.Logger
-	latency metric.Float64Histogram
+	keeperDeps
+	takes *batch.Queue[lease.Lease, bool]
+	gives *batch.Queue[lease.Lease, struct{}]
 
 	mu   sync.Mutex
-	kept map[lease.Lease]*keep
+	kept map[*control.Handle]*keep
+	// forgotten wait to be reclaimed; wake has one element when there are any.
+	forgotten []*keep
+	wake      chan struct{}
 	// down: the last renewal found no Redis; only the edges are logged.
 	down bool
 }
 
-// keep is a lease that is renewed until it is dropped or, if until is set, until then.
-type keep struct {
-	lease  lease.Lease
-	handle *control.Handle
-	until  time.Time
+type keeperDeps struct {
+	leases  lease.Sessions
+	store   reclaimStore
+	metrics *Metrics
+	logger  *slog.Logger
+	clock   boottime.Clock
+	// newOwner returns an owner with a new nonce.
+	newOwner func() string
 }
 
-func newKeeper(l lease.Sessions, logger *slog.Logger, latency metric.Float64Histogram) *keeper {
-	return &keeper{leases: l, logger: logger, latency: latency, kept: map[lease.Lease]*keep{}}
+// keep is a lease that is renewed until its run is dropped or overdue.
+type keep struct {
+	handle *control.Handle
+	next   time.Time
+	// reclaiming: it is on its way to a new generation.
+	reclaiming bool
+}
+
+func newKeeper(deps keeperDeps) *keeper {
+	k := &keeper{keeperDeps: deps, kept: map[*control.Handle]*keep{}, wake: make(chan struct{}, 1)}
+	k.takes = batch.NewQueue(leaseLimit, func(ctx context.Context, leases []lease.Lease) ([]bool, error) {
+		return k.acquire(ctx, leases), nil
+	})
+	k.gives = batch.NewQueue(leaseLimit, func(ctx context.Context, leases []lease.Lease) ([]struct{}, error) {
+		return make([]struct{}, len(leases)), k.releaseAll(ctx, leases)
+	})
+	return k
+}
+
+// leaseOf is the lease of the run that a fence names.
+func leaseOf(f store.Fence) lease.Lease {
+	return lease.Lease{SKey: f.SKey, Gen: f.Gen, RunID: f.RunID.String(), Holder: f.Owner}
+}
+
+func leasesOf(batch []*keep) []lease.Lease {
+	leases := make([]lease.Lease, len(batch))
+	for i, kept := range batch {
+		leases[i] = leaseOf(kept.handle.Fence())
+	}
+	return leases
 }
 
 // acquire takes leases in one pipeline. Without Redis every lease counts as taken: the claim decides alone.
@@ -56,128 +98,142 @@ func (k *keeper) acquire(ctx context.Context, leases []lease.Lease) []bool {
 	return taken
 }
 
-// hold begins to renew l. If it turns out to be somebody else's, h is fenced.
-func (k *keeper) hold(l lease.Lease, h *control.Handle) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.kept[l] = &keep{lease: l, handle: h}
-}
-
-// limit ends the renewal of l at until, so that a run that hangs can be taken over.
-func (k *keeper) limit(l lease.Lease, until time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if kept := k.kept[l]; kept != nil {
-		kept.until = until
-	}
-}
-
-// forget stops to renew l, which a lease of a higher generation is about to replace.
-func (k *keeper) forget(l lease.Lease) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.kept, l)
-}
-
-// release gives l back. A release that is lost only delays the next owner by the lease's time.
-func (k *keeper) release(ctx context.Context, l lease.Lease) {
-	k.forget(l)
-	// The run has ended, perhaps because its context has.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTimeout)
+func (k *keeper) releaseAll(ctx context.Context, leases []lease.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	if err := k.leases.Release(ctx, []lease.Lease{l}); err != nil {
+	return k.leases.Release(ctx, leases)
+}
+
+// take is acquire for one slot, in a pipeline with others. Once the worker ends nothing is taken any more.
+func (k *keeper) take(ctx context.Context, l lease.Lease) bool {
+	taken, err := k.takes.Do(ctx, l)
+	return err == nil && taken
+}
+
+// free gives l back. A release that is lost only delays the next owner by the lease's time.
+func (k *keeper) free(ctx context.Context, l lease.Lease) {
+	// The run has ended, perhaps because its context has.
+	if _, err := k.gives.Do(context.WithoutCancel(ctx), l); err != nil {
 		k.logger.DebugContext(ctx, "lease not released", "skey", l.SKey, "gen", l.Gen, "err", err)
 	}
 }
 
-func (k *keeper) run(ctx context.Context) {
-	ticker := time.NewTicker(lease.Renewal)
-	defer ticker.Stop()
+// hold begins to renew the lease of h, the first time somewhere within the period, so that leases that were taken
+// together are not renewed together. If it turns out to be somebody else's, h is fenced.
+func (k *keeper) hold(h *control.Handle) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept[h] = &keep{handle: h, next: time.Now().Add(rand.N(lease.Renewal))}
+}
+
+// forget stops to renew the lease of h, which one of a higher generation is about to replace.
+func (k *keeper) forget(h *control.Handle) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.kept, h)
+}
+
+// release gives the lease of h back.
+func (k *keeper) release(ctx context.Context, h *control.Handle) {
+	k.forget(h)
+	k.free(ctx, leaseOf(h.Fence()))
+}
+
+// serve sends what the slots take and give.
+func (k *keeper) serve(ctx context.Context) {
+	defer k.takes.Close()
+	defer k.gives.Close()
 	for {
 		select {
-		case now := <-ticker.C:
-			for batch := range slices.Chunk(k.due(now), renewLimit) {
-				k.renew(ctx, batch)
-			}
+		case call := <-k.takes.Ready():
+			k.takes.Flush(ctx, call)
+		case call := <-k.gives.Ready():
+			k.gives.Flush(ctx, call)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+func (k *keeper) renewals(ctx context.Context) {
+	ticker := time.NewTicker(renewStep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			k.renewDue(ctx, time.Now())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// renewDue renews in pipelines. After an error the others are left to their next turn: they would only wait for it, too.
+func (k *keeper) renewDue(ctx context.Context, now time.Time) {
+	for batch := range slices.Chunk(k.due(now), leaseLimit) {
+		if !k.renew(ctx, batch) {
+			return
+		}
+	}
+}
+
+// due returns the leases whose time has come. The next time is drawn from the end of the period, so that leases which
+// have fallen into step part again.
 func (k *keeper) due(now time.Time) []*keep {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	due := make([]*keep, 0, len(k.kept))
+	var due []*keep
 	for _, kept := range k.kept {
-		if kept.until.IsZero() || now.Before(kept.until) {
-			due = append(due, kept)
+		if kept.reclaiming || now.Before(kept.next) || kept.handle.Overdue() {
+			continue
 		}
+		kept.next = now.Add(lease.Renewal - rand.N(lease.Renewal/5))
+		due = append(due, kept)
 	}
 	return due
 }
 
-func (k *keeper) renew(ctx context.Context, batch []*keep) {
+// renew reports whether Redis has answered.
+func (k *keeper) renew(ctx context.Context, batch []*keep) bool {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	start := time.Now()
+	start, at := time.Now(), k.clock()
 	results, err := k.leases.Renew(ctx, leasesOf(batch))
-	k.latency.Record(ctx, time.Since(start).Seconds())
+	k.metrics.renewals.Record(ctx, time.Since(start).Seconds())
 	k.edge(ctx, err)
-	if err != nil { // it says nothing about any lease: go on, the fence in the store protects
-		return
+	if err != nil { // it says nothing about any lease: the store confirms the runs meanwhile
+		return false
 	}
 	var absent []*keep
 	for i, kept := range batch {
 		switch results[i] {
+		case lease.Held:
+			kept.handle.Confirm(at)
 		case lease.Lost:
 			k.lost(ctx, kept)
 		case lease.Absent:
 			absent = append(absent, kept)
-		case lease.Held:
 		}
 	}
-	k.restore(ctx, absent)
+	k.reclaimLater(absent)
+	return true
 }
 
+// lost ends a run that is somebody else's.
 func (k *keeper) lost(ctx context.Context, kept *keep) {
 	if !k.holds(kept) { // it was given back meanwhile
 		return
 	}
-	k.logger.WarnContext(ctx, "lease lost", "skey", kept.lease.SKey, "gen", kept.lease.Gen, "run_id", kept.lease.RunID)
+	f := kept.handle.Fence()
+	k.logger.WarnContext(ctx, "lease lost", "skey", f.SKey, "gen", f.Gen, "run_id", f.RunID)
 	kept.handle.Lose()
-	k.forget(kept.lease)
-}
-
-// restore takes leases that Redis forgot again, under the same generation. That is no proof of anything: another worker
-// may have begun a higher generation meanwhile, which refuses this one and fences its writes.
-func (k *keeper) restore(ctx context.Context, absent []*keep) {
-	var still []*keep
-	for _, kept := range absent {
-		if k.holds(kept) {
-			still = append(still, kept)
-		}
-	}
-	if len(still) == 0 {
-		return
-	}
-	grants, err := k.leases.Acquire(ctx, leasesOf(still))
-	if err != nil {
-		k.edge(ctx, err)
-		return
-	}
-	for i, kept := range still {
-		if !grants[i].OK && grants[i].Held.Gen > kept.lease.Gen {
-			k.lost(ctx, kept)
-		}
-	}
-	k.logger.WarnContext(ctx, "leases were forgotten and taken again", "count", len(still))
+	k.forget(kept.handle)
 }
 
 func (k *keeper) holds(kept *keep) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.kept[kept.lease] == kept
+	return k.kept[kept.handle] == kept
 }
 
 func (k *keeper) edge(ctx context.Context, err error) {
@@ -191,12 +247,4 @@ func (k *keeper) edge(ctx context.Context, err error) {
 	case err == nil && was:
 		k.logger.InfoContext(ctx, "leases are renewed again")
 	}
-}
-
-func leasesOf(batch []*keep) []lease.Lease {
-	leases := make([]lease.Lease, len(batch))
-	for i, kept := range batch {
-		leases[i] = kept.lease
-	}
-	return leases
 }

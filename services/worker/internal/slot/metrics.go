@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	meter    metric.Meter
 	refused  metric.Int64Counter
+	reclaims metric.Int64Counter
 	renewals metric.Float64Histogram
 }
 
@@ -22,10 +23,12 @@ func NewMetrics(meter metric.Meter) (*Metrics, error) {
 		metric.WithDescription("Doorbells whose run was somebody else's, by what refused them: lease or claim."))
 	renewals, errRenewals := meter.Float64Histogram("hermes_lease_renew_duration_seconds", metric.WithUnit("s"),
 		metric.WithDescription("Time of one pipeline of lease renewals."))
-	if err := errors.Join(errRefused, errRenewals); err != nil {
+	reclaims, errReclaims := meter.Int64Counter("hermes_reclaims_total",
+		metric.WithDescription("Runs whose lease Redis had forgotten, by what became of them: kept or lost."))
+	if err := errors.Join(errRefused, errRenewals, errReclaims); err != nil {
 		return nil, fmt.Errorf("slot metrics: %w", err)
 	}
-	return &Metrics{meter: meter, refused: refused, renewals: renewals}, nil
+	return &Metrics{meter: meter, refused: refused, reclaims: reclaims, renewals: renewals}, nil
 }
 
 // observe reports how full the room is.
@@ -48,4 +51,10 @@ func (m *Metrics) observe(r *room) error {
 
 func (m *Metrics) refuse(ctx context.Context, by string) {
 	m.refused.Add(ctx, 1, metric.WithAttributes(attribute.String("by", by)))
+}
+
+// reclaimed counts what became of runs.
+func (m *Metrics) reclaimed(ctx context.Context, kept, lost int) {
+	m.reclaims.Add(ctx, int64(kept), metric.WithAttributes(attribute.String("outcome", "kept")))
+	m.reclaims.Add(ctx, int64(lost), metric.WithAttributes(attribute.String("outcome", "lost")))
 }

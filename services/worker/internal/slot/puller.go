@@ -27,17 +27,21 @@ type Config struct {
 	Slots int
 	// DrainSoft and DrainHard are shares of the time to stop, see Puller.Stop; 0: the defaults.
 	DrainSoft, DrainHard float64
+	// Grace is the time to stop of a drain that an operator asks for; 0: runs leave only at their step boundaries.
+	Grace time.Duration
 }
 
 // Store is the part of the store that slots use.
 type Store interface {
 	Claim(ctx context.Context, reqs []store.ClaimRequest) ([]store.Claimed, error)
 	Heartbeat(ctx context.Context, w store.WorkerBeat) error
+	reclaimStore
 }
 
 // Bus is the part of the bus that slots use.
 type Bus interface {
 	bus.Publisher
+	bus.Notifier
 	bus.WorkQueues
 }
 
@@ -99,18 +103,23 @@ type Puller struct {
 
 // New returns a puller.
 func New(cfg Config, deps Deps) (*Puller, error) {
+	if err := bus.CheckToken("worker id", cfg.WorkerID); err != nil {
+		return nil, err
+	}
 	p := &Puller{
-		Deps: deps, cfg: cfg, boot: uuid.New(), room: newRoom(cfg.Slots), claimer: newClaimer(deps.Store),
-		keeper:  newKeeper(deps.Leases, deps.Logger, deps.Metrics.renewals),
+		Deps: deps, cfg: cfg, boot: uuid.New(), room: newRoom(cfg.Slots), claimer: newClaimer(deps.Store, deps.Control.Clock()),
 		drained: make(chan struct{}, 1),
 	}
+	p.keeper = newKeeper(keeperDeps{
+		leases: deps.Leases, store: deps.Store, metrics: deps.Metrics, logger: deps.Logger, clock: deps.Control.Clock(), newOwner: p.newOwner,
+	})
 	if err := deps.Metrics.observe(p.room); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// Start opens the work queues, reports the worker alive and begins to pull.
+// Start opens the work queues, reports the worker alive, listens to operators and begins to pull.
 func (p *Puller) Start(ctx context.Context) error {
 	workers := make([]bus.Worker, len(p.cfg.Pools))
 	for i, pool := range p.cfg.Pools {
@@ -119,10 +128,18 @@ func (p *Puller) Start(ctx context.Context) error {
 			return fmt.Errorf("open queue of pool %s: %w", pool, err)
 		}
 	}
+	commands := make(chan bus.Msg, commandBuffer)
+	sub, err := p.Bus.Listen(bus.WorkerSubject(p.cfg.WorkerID), commands)
+	if err != nil {
+		return fmt.Errorf("listen for commands: %w", err)
+	}
 	p.stage.Store(0)
-	p.services.Go(ctx, p.claimer.run)
-	p.services.Go(ctx, p.keeper.run)
-	p.services.Go(ctx, p.beat)
+	for _, loop := range []func(context.Context){
+		p.claimer.run, p.keeper.serve, p.keeper.renewals, p.keeper.reclaims, p.beat,
+		func(ctx context.Context) { p.obey(ctx, sub, commands) },
+	} {
+		p.services.Go(ctx, loop)
+	}
 	for i, pool := range p.cfg.Pools {
 		p.pulls.Go(ctx, func(ctx context.Context) { p.pull(ctx, pool, workers[i]) })
 	}
@@ -170,7 +187,7 @@ func (p *Puller) begin(ctx context.Context, starts []*start) {
 	}
 	leases := make([]lease.Lease, len(starts))
 	for i, s := range starts {
-		leases[i] = s.lease
+		leases[i] = leaseOf(s.fence)
 	}
 	for i, taken := range p.keeper.acquire(ctx, leases) {
 		if !taken {

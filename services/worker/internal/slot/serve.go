@@ -12,7 +12,6 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/agent"
 	"github.com/hermes-runtime/hermes/pkg/bus"
 	"github.com/hermes-runtime/hermes/pkg/event"
-	"github.com/hermes-runtime/hermes/pkg/lease"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	"github.com/hermes-runtime/hermes/pkg/telemetry"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
@@ -28,23 +27,18 @@ const (
 
 // start is a run that may be begun.
 type start struct {
-	lease lease.Lease
-	runID uuid.UUID
+	fence store.Fence
 	pool  string
 	// work is the doorbell to be acknowledged; nil if the slot goes on by itself.
 	work bus.Work
 }
 
-func (s *start) fence() store.Fence {
-	return store.Fence{SKey: s.lease.SKey, Gen: s.lease.Gen, RunID: s.runID, Owner: s.lease.Holder}
+func (p *Puller) newStart(pool, skey string, gen int64, runID uuid.UUID) *start {
+	return &start{fence: store.Fence{SKey: skey, Gen: gen, RunID: runID, Owner: p.newOwner()}, pool: pool}
 }
 
-func (p *Puller) newStart(pool, skey string, gen int64, runID uuid.UUID) *start {
-	return &start{
-		lease: lease.Lease{SKey: skey, Gen: gen, RunID: runID.String(), Holder: p.cfg.WorkerID + "/" + uuid.NewString()},
-		runID: runID, pool: pool,
-	}
-}
+// newOwner names this worker with a nonce that no other claim has.
+func (p *Puller) newOwner() string { return p.cfg.WorkerID + "/" + uuid.NewString() }
 
 // decode reads doorbells; one that cannot be read is dropped, since the store knows every run.
 func (p *Puller) decode(ctx context.Context, pool string, works []bus.Work) []*start {
@@ -77,17 +71,17 @@ func (p *Puller) settle(ctx context.Context, s *start, how func(bus.Work) error)
 		return
 	}
 	if err := how(s.work); err != nil { // it comes again and finds the run claimed
-		p.Logger.DebugContext(ctx, "doorbell not settled", "skey", s.lease.SKey, "err", err)
+		p.Logger.DebugContext(ctx, "doorbell not settled", "skey", s.fence.SKey, "err", err)
 	}
 }
 
 // serve runs what a doorbell names, and then the runs that queue up behind it. ctx ends with the pulling.
 func (p *Puller) serve(ctx context.Context, s *start) {
-	mute, err := p.listen(s.lease.SKey)
+	mute, err := p.listen(s.fence.SKey)
 	if err != nil {
-		p.Logger.WarnContext(ctx, "run not started", "skey", s.lease.SKey, "run_id", s.lease.RunID, "err", err)
+		p.Logger.WarnContext(ctx, "run not started", "skey", s.fence.SKey, "run_id", s.fence.RunID, "err", err)
 		p.settle(ctx, s, bus.Work.Nak)
-		p.keeper.release(ctx, s.lease)
+		p.keeper.free(ctx, leaseOf(s.fence))
 		return
 	}
 	defer mute()
@@ -117,25 +111,21 @@ func (p *Puller) listen(skey string) (mute func(), err error) {
 // attempt claims and works on one run. It returns the next run of the session if this slot goes on with it.
 func (p *Puller) attempt(ctx context.Context, s *start, goOn bool) *start {
 	// The run outlives the pulling: the end of a worker is told to it by a drain.
-	h := control.NewHandle(context.WithoutCancel(ctx), s.fence())
+	h := p.Control.Open(context.WithoutCancel(ctx), s.fence)
 	defer h.Close()
-	p.Control.Add(h)
 	defer p.Control.Remove(h)
 	p.catchUp(h)
-	out := p.Streams.Open(s.lease.SKey, s.lease.Gen, s.lease.RunID)
+	out := p.Streams.Open(s.fence.SKey, s.fence.Gen, s.fence.RunID.String())
 	defer out.Close()
-	p.keeper.hold(s.lease, h)
+	p.keeper.hold(h)
 
 	claimed, err := p.claim(ctx, s, h)
 	if err != nil {
-		p.notClaimed(ctx, s, err)
+		p.notClaimed(ctx, s, h, err)
 		return nil
 	}
-	h.Claim()
 	p.settle(ctx, s, bus.Work.Ack)
-	p.keeper.limit(s.lease, time.Now().Add(p.Runner.Limit(claimed.AgentID)))
-	ended := p.Runner.Run(Held{Claimed: *claimed, Handle: h, Stream: out})
-	return p.after(ctx, s, ended, goOn)
+	return p.after(ctx, s, h, p.Runner.Run(Held{Claimed: *claimed, Handle: h, Stream: out}), goOn)
 }
 
 // claim gives up when the pulling ends or the lease is lost, but never while its outcome is open.
@@ -143,42 +133,51 @@ func (p *Puller) claim(ctx context.Context, s *start, h *control.Handle) (*store
 	held, cancel := context.WithCancelCause(h.Hold())
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(control.ErrDraining) })()
-	return p.claimer.claim(held, s.fence()) //nolint:contextcheck // the lease bounds it; the end of ctx was added above
+	claimed, at, err := p.claimer.claim(held, s.fence) //nolint:contextcheck // the lease bounds it; the end of ctx was added above
+	if err != nil {
+		return nil, err
+	}
+	h.Confirm(at)
+	h.Limit(p.Runner.Limit(claimed.AgentID))
+	h.Claim()
+	return claimed, nil
 }
 
 // notClaimed frees the session. A doorbell that nobody has used yet goes back; any other outcome is somebody else's run,
 // or one that the sweeper dispatches again.
-func (p *Puller) notClaimed(ctx context.Context, s *start, err error) {
+func (p *Puller) notClaimed(ctx context.Context, s *start, h *control.Handle, err error) {
 	if errors.Is(err, control.ErrDraining) {
 		p.settle(ctx, s, bus.Work.Nak)
-		p.keeper.release(ctx, s.lease)
+		p.keeper.release(ctx, h)
 		return
 	}
 	p.settle(ctx, s, bus.Work.Ack)
-	p.keeper.release(ctx, s.lease)
+	p.keeper.release(ctx, h)
 	p.Metrics.refuse(ctx, "claim")
 	if !errors.Is(err, errLost) && !errors.Is(err, agent.ErrFenced) {
-		p.Logger.ErrorContext(ctx, "run not claimed", "skey", s.lease.SKey, "run_id", s.lease.RunID, "gen", s.lease.Gen, "err", err)
+		p.Logger.ErrorContext(ctx, "run not claimed", "skey", s.fence.SKey, "run_id", s.fence.RunID, "gen", s.fence.Gen, "err", err)
 	}
 }
 
 // after goes on with the next run of the session, or passes it on and frees the session.
-func (p *Puller) after(ctx context.Context, s *start, ended Ended, goOn bool) *start {
+func (p *Puller) after(ctx context.Context, s *start, h *control.Handle, ended Ended, goOn bool) *start {
 	if ended.NextRun == uuid.Nil {
-		p.keeper.release(ctx, s.lease)
+		p.keeper.release(ctx, h)
 		return nil
 	}
-	next := p.newStart(s.pool, s.lease.SKey, ended.NextGen, ended.NextRun)
+	next := p.newStart(s.pool, s.fence.SKey, ended.NextGen, ended.NextRun)
 	if goOn && ctx.Err() == nil && !ended.HandedOver {
-		p.keeper.forget(s.lease) // the next one has a higher generation and replaces it
-		if p.keeper.acquire(ctx, []lease.Lease{next.lease})[0] {
+		p.keeper.forget(h) // the next one has a higher generation and replaces it
+		if p.keeper.take(ctx, leaseOf(next.fence)) {
 			return next
 		}
-		p.Metrics.refuse(ctx, "lease")
-		return nil
+		if ctx.Err() == nil {
+			p.Metrics.refuse(ctx, "lease")
+			return nil
+		}
 	}
 	p.ring(ctx, next, ended.Traceparent)
-	p.keeper.release(ctx, s.lease)
+	p.keeper.release(ctx, h)
 	return nil
 }
 
@@ -186,11 +185,11 @@ func (p *Puller) after(ctx context.Context, s *start, ended Ended, goOn bool) *s
 func (p *Puller) ring(ctx context.Context, s *start, traceparent string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doorbellTimeout)
 	defer cancel()
-	data, err := proto.Marshal(&runv1.Dispatch{Skey: s.lease.SKey, Gen: s.lease.Gen, RunId: s.lease.RunID})
+	data, err := proto.Marshal(&runv1.Dispatch{Skey: s.fence.SKey, Gen: s.fence.Gen, RunId: s.fence.RunID.String()})
 	if err == nil {
 		m := bus.Msg{
-			Subject: bus.RunSubject(s.pool, s.lease.SKey),
-			ID:      fmt.Sprintf("%s:%d:0", s.lease.RunID, s.lease.Gen),
+			Subject: bus.RunSubject(s.pool, s.fence.SKey),
+			ID:      fmt.Sprintf("%s:%d:0", s.fence.RunID, s.fence.Gen),
 			Data:    data,
 		}
 		spanCtx, span := telemetry.StartPublish(event.WithTraceparent(ctx, traceparent), p.Tracer, telemetry.TemplateRun, &m)
@@ -198,6 +197,6 @@ func (p *Puller) ring(ctx context.Context, s *start, traceparent string) {
 		telemetry.EndSpan(span, err)
 	}
 	if err != nil { // the sweeper rings again
-		p.Logger.WarnContext(ctx, "doorbell not rung", "skey", s.lease.SKey, "run_id", s.lease.RunID, "err", err)
+		p.Logger.WarnContext(ctx, "doorbell not rung", "skey", s.fence.SKey, "run_id", s.fence.RunID, "err", err)
 	}
 }

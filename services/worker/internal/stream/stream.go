@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,17 @@ func (s *Stream) Text(ctx context.Context, text string) {
 // Step says that the text so far was only the preamble of tool calls.
 func (s *Stream) Step(ctx context.Context) {
 	s.frame(ctx, &runv1.Frame{Kind: runv1.FrameKind_FRAME_KIND_STEP})
+}
+
+// Merge tells that the run answers more messages from here on, between two steps.
+func (s *Stream) Merge(ctx context.Context, msgUIDs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over() {
+		return
+	}
+	s.log.msgUIDs = append(slices.Clone(s.log.msgUIDs), msgUIDs...)
+	s.add(ctx, &runv1.Frame{Kind: runv1.FrameKind_FRAME_KIND_STEP, MsgUids: msgUIDs})
 }
 
 // ToolStarted shows that a tool runs.

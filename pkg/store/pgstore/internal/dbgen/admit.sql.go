@@ -39,7 +39,7 @@ with l as materialized (
     run_id    = case when x.state = 'idle' then excluded.run_id else x.run_id end,
     queued_at = case when x.state = 'idle' then now() else x.queued_at end,
     state     = case when x.state = 'idle' then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, done_seq
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, stream_seq, traceparent)
   select s.skey, s.last_seq, k.uid, k.kind, k.body, k.stream_seq, k.tp from s join k on k.skey = s.skey
@@ -49,7 +49,7 @@ with l as materialized (
   from s join k on k.skey = s.skey where s.run_id = k.run
 )
 select s.skey, s.gen, s.run_id, s.state, s.last_seq, s.owner, s.stop_run,
-  (s.run_id is not distinct from k.run)::bool as created, 0::bigint as notice_seq
+  (s.run_id is not distinct from k.run)::bool as created, 0::bigint as notice_seq, s.done_seq, k.kind::text as row_kind
 from s join k on k.skey = s.skey
 `
 
@@ -79,6 +79,8 @@ type AdmitBatchRow struct {
 	StopRun   uuid.NullUUID
 	Created   bool
 	NoticeSeq int64
+	DoneSeq   int64
+	RowKind   string
 }
 
 // Set form for plain messages (each wants a run and wakes none), each skey once per statement. Missing in the result =
@@ -116,6 +118,8 @@ func (q *Queries) AdmitBatch(ctx context.Context, arg AdmitBatchParams) ([]Admit
 			&i.StopRun,
 			&i.Created,
 			&i.NoticeSeq,
+			&i.DoneSeq,
+			&i.RowKind,
 		); err != nil {
 			return nil, err
 		}
@@ -130,49 +134,59 @@ func (q *Queries) AdmitBatch(ctx context.Context, arg AdmitBatchParams) ([]Admit
 const AdmitMessage = `-- name: AdmitMessage :many
 with s as (
   insert into sessions as x (skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id,
-    last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at)
+    last_seq, want_seq, wake_seq, out_seq, out_sent, queued_at, wait_kind, wake_at)
   select $2::text, $3::text, $4::text, $5::uuid, $6::smallint, $7::text, $8::text,
-    case when $9::bool then 'queued' else 'idle' end, ($9::bool)::int,
-    case when $9::bool then $1::uuid end, 1, ($9::bool)::int, ($10::bool)::int,
-    ($11::jsonb is not null)::int, ($11::jsonb is not null and $12::bool)::int, case when $9::bool then now() end
-  where not exists (select from inbox where msg_uid = $13::text and (skey || '') = $2::text)
+    case when $9::bool and $10::bool then 'waiting' when $9::bool then 'queued' else 'idle' end,
+    ($9::bool and not $10::bool)::int, case when $9::bool and not $10::bool then $1::uuid end,
+    1, ($9::bool)::int, ($11::bool)::int, ($12::jsonb is not null and not $13::bool)::int,
+    ($12::jsonb is not null and not $13::bool and $14::bool)::int,
+    case when $9::bool then now() end, case when $9::bool and $10::bool then 'collect' end,
+    case when $9::bool and $10::bool then now() + interval '1 microsecond' * least($15::bigint, $16::bigint) end
+  where not exists (select from inbox where msg_uid = $17::text and (skey || '') = $2::text)
   on conflict (skey) do update set
     last_seq  = x.last_seq + 1,
-    want_seq  = case when $9::bool then x.last_seq + 1 else x.want_seq end,
-    wake_seq  = case when $10::bool then x.last_seq + 1 else x.wake_seq end,
-    ctl_seq   = case when $14::bool or $15::bool then x.last_seq + 1 else x.ctl_seq end,
-    stop_at   = case when $15::bool and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
-    stop_run  = case when $15::bool then x.run_id else x.stop_run end,
-    out_seq   = case when $16::bool and x.run_id is not null then x.out_seq else x.out_seq + excluded.out_seq end,
-    out_sent  = case when x.out_sent <> x.out_seq or $16::bool and x.run_id is not null then x.out_sent
-                else x.out_sent + excluded.out_sent end,
-    gen       = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then x.gen + 1 else x.gen end,
-    run_id    = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then coalesce(x.run_id, $1::uuid) else x.run_id end,
-    queued_at = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then now() else x.queued_at end,
-    wake_at   = case when x.state = 'waiting' and $10::bool then null else x.wake_at end,
-    state     = case when x.state = 'idle' and $9::bool or x.state = 'waiting' and $10::bool then 'queued' else x.state end
-  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq,
-    ($11::jsonb is not null and (not $16::bool or coalesce(run_id = $1::uuid, true))) as noticed
+    want_seq  = case when $9::bool and not ($13::bool and x.state <> 'idle') then x.last_seq + 1 else x.want_seq end,
+    wake_seq  = case when $11::bool or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.last_seq + 1 else x.wake_seq end,
+    ctl_seq   = case when $19::bool or $20::bool or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.last_seq + 1 else x.ctl_seq end,
+    stop_at   = case when ($20::bool or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null)) and x.run_id is distinct from x.stop_run then now() else x.stop_at end,
+    stop_run  = case when $20::bool or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null) then x.run_id else x.stop_run end,
+    out_seq   = x.out_seq + ($12::jsonb is not null and case when $13::bool then x.state <> 'idle' else not $21::bool or x.run_id is null end)::int,
+    out_sent  = case when x.out_sent = x.out_seq and $14::bool then x.out_sent + ($12::jsonb is not null and case when $13::bool then x.state <> 'idle' else not $21::bool or x.run_id is null end)::int else x.out_sent end,
+    gen       = case when ((x.state = 'idle' and $9::bool) and not $10::bool) or (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then x.gen + 1 else x.gen end,
+    run_id    = case when ((x.state = 'idle' and $9::bool) and not $10::bool) or (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then coalesce(x.run_id, $1::uuid) else x.run_id end,
+    queued_at = case when (x.state = 'idle' and $9::bool) or (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then now() else x.queued_at end,
+    wake_at   = case when (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then null
+      when (x.state = 'idle' and $9::bool) and $10::bool then now() + interval '1 microsecond' * least($15::bigint, $16::bigint)
+      when x.state = 'waiting' and x.wait_kind = 'collect' and $10::bool
+        then least(now() + interval '1 microsecond' * $15::bigint, x.queued_at + interval '1 microsecond' * $16::bigint)
+      else x.wake_at end,
+    wait_kind = case when (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then null when (x.state = 'idle' and $9::bool) and $10::bool then 'collect' else x.wait_kind end,
+    state     = case when ((x.state = 'idle' and $9::bool) and not $10::bool) or (x.state = 'waiting' and ($11::bool or $22::bool and x.wait_kind = 'collect' or ($18::bool and x.state in ('running', 'waiting') and x.run_id is not null))) then 'queued' when (x.state = 'idle' and $9::bool) then 'waiting' else x.state end
+  returning skey, gen, run_id, state, last_seq, owner, stop_run, session_id, agent_id, queued_at, out_seq, done_seq,
+    -- Only what began a run in an idle session has the fresh run.
+    (case when $13::bool and run_id is distinct from $1::uuid then 'refused' else $23::text end)::text as row_kind,
+    ($12::jsonb is not null and case when $13::bool then run_id is distinct from $1::uuid
+      else not $21::bool or coalesce(run_id = $1::uuid, true) end) as noticed
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, grp, stream_seq, traceparent)
-  select skey, last_seq, $13::text, $17::text, $18::jsonb, nullif($19::text, ''), $20::bigint, $21::text from s
+  select skey, last_seq, $17::text, row_kind, $24::jsonb, nullif($25::text, ''), $26::bigint, $27::text from s
 ), t as (
-  insert into inbox_items (skey, item_uid, seq) select skey, unnest($22::text[]), last_seq from s on conflict do nothing
+  insert into inbox_items (skey, item_uid, seq) select skey, unnest($28::text[]), last_seq from s on conflict do nothing
 ), r as (
   insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, traceparent)
-  select run_id, skey, session_id, agent_id, 'queued', gen, gen, $21::text from s where run_id = $1::uuid
+  select run_id, skey, session_id, agent_id, 'queued', gen, gen, $27::text from s where run_id = $1::uuid
 ), w as ( -- a waiting run was woken (now() is the time of this transaction)
   update runs set state = 'queued', last_gen = s.gen from s
   where runs.run_id = any(array[s.run_id]) and s.run_id <> $1::uuid and s.state = 'queued' and s.queued_at = now()
 ), o as (
   insert into outbox (skey, out_seq, dkey, platform, target, parts, state, next_at, traceparent)
-  select s.skey, s.out_seq, coalesce($11::jsonb->>'dkey', $13::text || ':' || $17::text), $11::jsonb->>'platform',
-    $11::jsonb->'target', $11::jsonb->'parts', case when $12::bool then 'sent' else 'pending' end,
-    now() + interval '3 s', $21::text
+  select s.skey, s.out_seq, coalesce($12::jsonb->>'dkey', $17::text || ':' || $23::text), $12::jsonb->>'platform',
+    $12::jsonb->'target', $12::jsonb->'parts', case when $14::bool then 'sent' else 'pending' end,
+    now() + interval '3 s', $27::text
   from s where s.noticed
 )
 select skey, gen, run_id, state, last_seq, owner, stop_run, (run_id is not distinct from $1::uuid)::bool as created,
-  (case when noticed then out_seq else 0 end)::bigint as notice_seq
+  (case when noticed then out_seq else 0 end)::bigint as notice_seq, done_seq, row_kind
 from s
 `
 
@@ -186,13 +200,19 @@ type AdmitMessageParams struct {
 	AgentID      string
 	RunClass     string
 	WantsRun     bool
+	Collects     bool
 	Wakes        bool
 	Notice       []byte
+	RejectIfBusy bool
 	NoticeRead   bool
+	QuietUs      int64
+	MaxUs        int64
 	Uid          string
+	Interrupt    bool
 	Steer        bool
 	Stop         bool
 	NoticeIfIdle bool
+	EndsCollect  bool
 	Kind         string
 	Body         []byte
 	Grp          string
@@ -211,11 +231,15 @@ type AdmitMessageRow struct {
 	StopRun   uuid.NullUUID
 	Created   bool
 	NoticeSeq int64
+	DoneSeq   int64
+	RowKind   string
 }
 
 // Single form, in the order of the messages. No row = duplicate. A stop names the run that is current in this very
-// statement. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent, if_idle = only
-// if the session has no run before this row.
+// statement, and so does an interruption of a run that has begun. A row that wants a run begins one in an idle session,
+// or a quiet window (state waiting, without a run); what ends the window makes its run. reject_if_busy: the row is refused
+// unless the session is idle. The notice, if not null, is an outbox row {dkey, platform, target, parts}; read = born sent,
+// if_idle = only if the session has no run before this row; beside reject_if_busy it is written with a refusal only.
 func (q *Queries) AdmitMessage(ctx context.Context, arg AdmitMessageParams) ([]AdmitMessageRow, error) {
 	rows, err := q.db.Query(ctx, AdmitMessage,
 		arg.RunID,
@@ -227,13 +251,19 @@ func (q *Queries) AdmitMessage(ctx context.Context, arg AdmitMessageParams) ([]A
 		arg.AgentID,
 		arg.RunClass,
 		arg.WantsRun,
+		arg.Collects,
 		arg.Wakes,
 		arg.Notice,
+		arg.RejectIfBusy,
 		arg.NoticeRead,
+		arg.QuietUs,
+		arg.MaxUs,
 		arg.Uid,
+		arg.Interrupt,
 		arg.Steer,
 		arg.Stop,
 		arg.NoticeIfIdle,
+		arg.EndsCollect,
 		arg.Kind,
 		arg.Body,
 		arg.Grp,
@@ -258,6 +288,8 @@ func (q *Queries) AdmitMessage(ctx context.Context, arg AdmitMessageParams) ([]A
 			&i.StopRun,
 			&i.Created,
 			&i.NoticeSeq,
+			&i.DoneSeq,
+			&i.RowKind,
 		); err != nil {
 			return nil, err
 		}

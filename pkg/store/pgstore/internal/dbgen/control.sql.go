@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const AdmitEdit = `-- name: AdmitEdit :many
@@ -58,21 +59,25 @@ with l as materialized (
   select skey, session_id, run_id, done_seq, created_at from sessions
   where skey = $2::text and not exists (select from inbox where msg_uid = $3::text and (skey || '') = $2::text)
   for update
+), v as materialized (
+  select l.skey, case when not $4::bool or l.session_id = $5::uuid or exists (
+      select from conversations c where c.session_id = $5::uuid and (c.skey || '') = $2::text
+    ) then 0 else engine_refuse('not a conversation of the session') end as ok from l
 ), s as (
-  update sessions x set last_seq = x.last_seq + 1, gen = x.gen + 1, owner = null, run_id = null, session_id = $4::uuid,
+  update sessions x set last_seq = x.last_seq + 1, gen = x.gen + 1, owner = null, run_id = null, session_id = $5::uuid,
     state = case when x.state = 'paused' then 'paused' else 'idle' end,
     done_seq = case when x.run_id is not null or x.done_seq < x.last_seq then x.last_seq + 1 else x.done_seq end,
     out_seq = x.out_seq + ($1::jsonb is not null)::int,
-    out_sent = case when x.out_sent = x.out_seq and $5::bool then x.out_seq + ($1::jsonb is not null)::int else x.out_sent end,
+    out_sent = case when x.out_sent = x.out_seq and $6::bool then x.out_seq + ($1::jsonb is not null)::int else x.out_sent end,
     attempt = 0, stall = 0, stop_run = null, stop_at = null, wait_kind = null, wake_at = null, touched_at = now()
-  from l where x.skey = any(array[l.skey])
+  from l join v on v.skey = l.skey where v.ok = 0 and x.skey = any(array[l.skey])
   returning x.skey, x.gen, x.state, x.last_seq, x.done_seq, x.agent_id, x.out_seq, l.run_id as old_run,
     l.session_id as old_session, l.done_seq as old_done, l.created_at
 ), i as (
   insert into inbox (skey, seq, msg_uid, kind, body, grp, stream_seq, traceparent)
-  select skey, last_seq, $3::text, $6::text, $7::jsonb, nullif($8::text, ''), $9::bigint, $10::text from s
+  select skey, last_seq, $3::text, $7::text, $8::jsonb, nullif($9::text, ''), $10::bigint, $11::text from s
 ), t as (
-  insert into inbox_items (skey, item_uid, seq) select skey, unnest($11::text[]), last_seq from s on conflict do nothing
+  insert into inbox_items (skey, item_uid, seq) select skey, unnest($12::text[]), last_seq from s on conflict do nothing
 ), d as (
   update runs set state = 'cancelled', owner = null, from_seq = s.old_done + 1, to_seq = s.last_seq, ended_at = now()
   from s where runs.run_id = any(array[s.old_run])
@@ -81,28 +86,33 @@ with l as materialized (
   from s where tool_calls.run_id = any(array[s.old_run]) and tool_calls.state = 'intent'
 ), n as (
   insert into runs (run_id, skey, session_id, agent_id, state, first_gen, last_gen, from_seq, to_seq, ended_at, traceparent)
-  select $12::uuid, skey, old_session, agent_id, 'cancelled', gen, gen, old_done + 1, last_seq, now(), $10::text
+  select $13::uuid, skey, old_session, agent_id, 'cancelled', gen, gen, old_done + 1, last_seq, now(), $11::text
   from s where old_run is null and done_seq > old_done
 ), e as ( -- the first conversation of a session gets its row when it ends; now() would be before a wait for the lock
   insert into conversations (session_id, skey, started_at, ended_at, end_reason)
-  select old_session, skey, created_at, clock_timestamp(), 'new' from s where last_seq > 1
+  select old_session, skey, created_at, clock_timestamp(), case when $4::bool or $14::uuid is not null then 'resume' else 'new' end
+  from s where last_seq > 1 and not ($4::bool and old_session = $5::uuid)
   on conflict (session_id) do update set ended_at = excluded.ended_at, end_reason = excluded.end_reason
 ), b as (
-  insert into conversations (session_id, skey, started_at) select $4::uuid, skey, clock_timestamp() from s
+  insert into conversations (session_id, skey, parent, parent_upto, started_at)
+  select $5::uuid, skey, $14::uuid, $15::bigint, clock_timestamp() from s where not $4::bool
+), u as (
+  update conversations c set ended_at = null, end_reason = null from s where $4::bool and c.session_id = $5::uuid
 ), o as (
   insert into outbox (skey, out_seq, dkey, platform, target, parts, state, next_at, traceparent)
-  select skey, out_seq, coalesce($1::jsonb->>'dkey', $3::text || ':' || $6::text), $1::jsonb->>'platform',
-    $1::jsonb->'target', $1::jsonb->'parts', case when $5::bool then 'sent' else 'pending' end,
-    now() + interval '3 s', $10::text
+  select skey, out_seq, coalesce($1::jsonb->>'dkey', $3::text || ':' || $7::text), $1::jsonb->>'platform',
+    $1::jsonb->'target', $1::jsonb->'parts', case when $6::bool then 'sent' else 'pending' end,
+    now() + interval '3 s', $11::text
   from s where $1::jsonb is not null
 )
-select last_seq, gen, state, old_run, (case when $1::jsonb is null then 0 else out_seq end)::bigint as notice_seq from s
+select last_seq, gen, state, old_run, (case when $1::jsonb is null then 0 else out_seq end)::bigint as notice_seq, done_seq from s
 `
 
 type AdmitResetParams struct {
 	Notice      []byte
 	Skey        string
 	Uid         string
+	Resumed     bool
 	SessionID   uuid.UUID
 	NoticeRead  bool
 	Kind        string
@@ -112,6 +122,8 @@ type AdmitResetParams struct {
 	Traceparent string
 	Items       []string
 	RunID       uuid.UUID
+	Parent      uuid.NullUUID
+	ParentUpto  pgtype.Int8
 }
 
 type AdmitResetRow struct {
@@ -120,16 +132,19 @@ type AdmitResetRow struct {
 	State     string
 	OldRun    uuid.NullUUID
 	NoticeSeq int64
+	DoneSeq   int64
 }
 
 // /new. No row = duplicate. The current run ends as cancelled and covers all rows up to this one; without a run, rows
 // that wait get a cancelled run, and if none wait the next run covers this row: ranges of final runs follow each other.
-// The cancelled run has no owner, so that no worker takes it for its own commit.
+// The cancelled run has no owner, so that no worker takes it for its own commit. resumed: the conversation is not a fresh
+// one but this session's, which is refused otherwise; with a parent it is fresh, and forked from that.
 func (q *Queries) AdmitReset(ctx context.Context, arg AdmitResetParams) ([]AdmitResetRow, error) {
 	rows, err := q.db.Query(ctx, AdmitReset,
 		arg.Notice,
 		arg.Skey,
 		arg.Uid,
+		arg.Resumed,
 		arg.SessionID,
 		arg.NoticeRead,
 		arg.Kind,
@@ -139,6 +154,8 @@ func (q *Queries) AdmitReset(ctx context.Context, arg AdmitResetParams) ([]Admit
 		arg.Traceparent,
 		arg.Items,
 		arg.RunID,
+		arg.Parent,
+		arg.ParentUpto,
 	)
 	if err != nil {
 		return nil, err
@@ -153,6 +170,7 @@ func (q *Queries) AdmitReset(ctx context.Context, arg AdmitResetParams) ([]Admit
 			&i.State,
 			&i.OldRun,
 			&i.NoticeSeq,
+			&i.DoneSeq,
 		); err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 const ClaimDeliveries = `-- name: ClaimDeliveries :many
 
 with l as materialized (
-  select o.skey, o.out_seq
+  select o.skey, o.out_seq, s.tenant
   from (select unnest($2::text[]) as skey, unnest($3::bigint[]) as out_seq, unnest($4::bigint[]) as sent) k
   join sessions s on s.skey = any(array[k.skey])
   join outbox o on o.skey = any(array[k.skey]) and o.out_seq = k.out_seq
@@ -27,7 +27,7 @@ update outbox o set sender = $1::text, until = now() + interval '60 s', attempts
 from l where o.skey = any(array[l.skey]) and o.out_seq = l.out_seq and o.state = 'pending'
   and (o.until is null or o.until <= now())
 returning o.skey, o.out_seq, o.dkey, o.run_id, o.platform, o.target, o.parts, o.attempts, o.maybe, o.plan, o.sent_parts,
-  o.platform_ids, o.created_at, o.traceparent
+  o.platform_ids, o.created_at, o.traceparent, l.tenant
 `
 
 type ClaimDeliveriesParams struct {
@@ -52,6 +52,7 @@ type ClaimDeliveriesRow struct {
 	PlatformIds []byte
 	CreatedAt   pgtype.Timestamptz
 	Traceparent pgtype.Text
+	Tenant      string
 }
 
 // T8: the claim in the row decides who sends.
@@ -87,6 +88,7 @@ func (q *Queries) ClaimDeliveries(ctx context.Context, arg ClaimDeliveriesParams
 			&i.PlatformIds,
 			&i.CreatedAt,
 			&i.Traceparent,
+			&i.Tenant,
 		); err != nil {
 			return nil, err
 		}
@@ -117,13 +119,18 @@ with l as materialized (
   select skey from sessions where skey = any($1::text[]) order by skey for update
 ), k as (
   select unnest($1::text[]) as skey, unnest($2::bigint[]) as out_seq, unnest($3::text[]) as state,
-    unnest($4::jsonb[]) as ids
+    unnest($4::jsonb[]) as ids, unnest($5::text[]) as reason, unnest($6::uuid[]) as letter
 ), o as (
   update outbox o set state = k.state, platform_ids = k.ids,
     sent_parts = greatest(o.sent_parts, coalesce(jsonb_array_length(k.ids), 0)), sender = null, until = null
   from k
   where (select count(*) from l) >= 0 and o.skey = any(array[k.skey]) and o.out_seq = k.out_seq and o.state = 'pending'
-  returning o.skey, o.out_seq
+  returning o.skey, o.out_seq, o.dkey, o.platform, o.target, o.parts, k.state, k.reason, k.letter
+), b as (
+  insert into dead_letters (id, kind, ref, reason, payload)
+  select letter, 'out', skey || '/' || out_seq, reason, jsonb_build_object('skey', skey, 'out_seq', out_seq, 'dkey', dkey,
+    'platform', platform, 'target', target, 'parts', parts)
+  from o where state = 'dead'
 ), g as (
   select skey, min(out_seq) as lo, max(out_seq) as hi, count(*) as n from o group by skey
 )
@@ -137,6 +144,8 @@ type MarkDeliveriesParams struct {
 	OutSeqs     []int64
 	States      []string
 	PlatformIds [][]byte
+	Reasons     []string
+	LetterIds   []uuid.UUID
 }
 
 type MarkDeliveriesRow struct {
@@ -153,6 +162,8 @@ func (q *Queries) MarkDeliveries(ctx context.Context, arg MarkDeliveriesParams) 
 		arg.OutSeqs,
 		arg.States,
 		arg.PlatformIds,
+		arg.Reasons,
+		arg.LetterIds,
 	)
 	if err != nil {
 		return nil, err

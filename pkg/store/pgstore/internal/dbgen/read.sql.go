@@ -88,7 +88,7 @@ func (q *Queries) GetRun(ctx context.Context, runID uuid.UUID) (GetRunRow, error
 const GetSession = `-- name: GetSession :one
 
 select skey, tenant, session_key, session_id, part, agent_id, run_class, state, gen, run_id, owner, last_seq, done_seq,
-  want_seq, wake_seq, ctl_seq, stop_run, out_seq, out_sent, attempt, stall, queued_at, touched_at
+  want_seq, wake_seq, ctl_seq, stop_run, out_seq, out_sent, attempt, stall, queued_at, touched_at, stall_key, wait_kind, wake_at
 from sessions where skey = $1
 `
 
@@ -116,6 +116,9 @@ type GetSessionRow struct {
 	Stall      int32
 	QueuedAt   pgtype.Timestamptz
 	TouchedAt  pgtype.Timestamptz
+	StallKey   pgtype.Text
+	WaitKind   pgtype.Text
+	WakeAt     pgtype.Timestamptz
 }
 
 // Reads that are not part of a run; they are not fenced.
@@ -146,6 +149,9 @@ func (q *Queries) GetSession(ctx context.Context, skey string) (GetSessionRow, e
 		&i.Stall,
 		&i.QueuedAt,
 		&i.TouchedAt,
+		&i.StallKey,
+		&i.WaitKind,
+		&i.WakeAt,
 	)
 	return i, err
 }
@@ -294,6 +300,25 @@ func (q *Queries) InboxAfter(ctx context.Context, arg InboxAfterParams) ([]Inbox
 	return items, nil
 }
 
+const IsSuperseded = `-- name: IsSuperseded :one
+select exists (
+  select from runs r join messages m on m.skey = any(array[r.skey]) and m.run_gen = r.first_gen and m.run_id = r.run_id
+  where r.run_id = $1 and m.inbox_seq = $2 and m.role = 'superseded'
+)::bool as superseded
+`
+
+type IsSupersededParams struct {
+	RunID uuid.UUID
+	Seq   pgtype.Int8
+}
+
+func (q *Queries) IsSuperseded(ctx context.Context, arg IsSupersededParams) (bool, error) {
+	row := q.db.QueryRow(ctx, IsSuperseded, arg.RunID, arg.Seq)
+	var superseded bool
+	err := row.Scan(&superseded)
+	return superseded, err
+}
+
 const KnownItems = `-- name: KnownItems :many
 select u.uid::text as uid from (
   select unnest($1::text[]) as uid, generate_subscripts($1::text[], 1) as ord
@@ -377,8 +402,7 @@ func (q *Queries) RunMessages(ctx context.Context, runID uuid.UUID) ([]RunMessag
 }
 
 const RunReplies = `-- name: RunReplies :many
-select out_seq, dkey, platform, state, parts from outbox
-where dkey >= $1::uuid || ':' and dkey < $1::uuid || ';' and run_id = $1::uuid order by out_seq
+select out_seq, dkey, platform, state, parts from outbox where run_id = $1::uuid order by out_seq
 `
 
 type RunRepliesRow struct {
@@ -389,7 +413,6 @@ type RunRepliesRow struct {
 	Parts    []byte
 }
 
-// Keys of a run's replies begin with its id, and ';' is the character behind ':'.
 func (q *Queries) RunReplies(ctx context.Context, runID uuid.UUID) ([]RunRepliesRow, error) {
 	rows, err := q.db.Query(ctx, RunReplies, runID)
 	if err != nil {

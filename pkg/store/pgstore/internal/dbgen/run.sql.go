@@ -13,30 +13,45 @@ import (
 )
 
 const Checkpoint = `-- name: Checkpoint :many
-with s as (
-  update sessions x set touched_at = now()
-  where x.skey = $1 and x.gen = $2 and x.run_id = $3::uuid and x.owner = $4::text and x.state = 'running'
-  returning skey, run_id, session_id, last_seq, ctl_seq, stop_run
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements($1::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = $2::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(),
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when $3::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = $2::text and x.gen = $4 and x.run_id = $5::uuid and x.owner = $6::text and x.state = 'running'
+  returning skey, run_id, session_id, last_seq, ctl_seq, stop_run, out_seq
 ), m as (
   insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
-  select s.skey, s.session_id, $5::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+  select s.skey, s.session_id, $7::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
     e.v->'content', (e.v->>'inbox_seq')::bigint
-  from s, jsonb_array_elements($6::jsonb) as e(v) on conflict do nothing
+  from s, jsonb_array_elements($8::jsonb) as e(v) on conflict do nothing
 ), c as (
   insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
   select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
     e.v->'result'
-  from s, jsonb_array_elements($7::jsonb) as e(v)
+  from s, jsonb_array_elements($9::jsonb) as e(v)
   on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
 ), t as (
-  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($8::bigint[]) as seq from s) e
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($10::bigint[]) as seq from s) e
   where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
 )
-select last_seq, ctl_seq, stop_run from s
+select s.last_seq, s.ctl_seq, s.stop_run, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s
 `
 
 type CheckpointParams struct {
+	Replies   []byte
 	Skey      string
+	Settled   bool
 	Gen       int64
 	RunID     uuid.UUID
 	Owner     string
@@ -47,15 +62,19 @@ type CheckpointParams struct {
 }
 
 type CheckpointRow struct {
-	LastSeq int64
-	CtlSeq  int64
-	StopRun uuid.NullUUID
+	LastSeq  int64
+	CtlSeq   int64
+	StopRun  uuid.NullUUID
+	FirstOut int64
 }
 
-// T3. No row = fenced. Sent again after an unknown outcome it changes nothing.
+// T3. No row = fenced. Sent again after an unknown outcome it changes nothing: replies are known by their dkey, which is
+// why LockSessions comes before it where there are any.
 func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) ([]CheckpointRow, error) {
 	rows, err := q.db.Query(ctx, Checkpoint,
+		arg.Replies,
 		arg.Skey,
+		arg.Settled,
 		arg.Gen,
 		arg.RunID,
 		arg.Owner,
@@ -71,7 +90,12 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) ([]Check
 	var items []CheckpointRow
 	for rows.Next() {
 		var i CheckpointRow
-		if err := rows.Scan(&i.LastSeq, &i.CtlSeq, &i.StopRun); err != nil {
+		if err := rows.Scan(
+			&i.LastSeq,
+			&i.CtlSeq,
+			&i.StopRun,
+			&i.FirstOut,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -536,32 +560,47 @@ func (q *Queries) FinishState(ctx context.Context, arg FinishStateParams) (Finis
 }
 
 const Handover = `-- name: Handover :many
-with s as (
-  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now()
-  where x.skey = $1 and x.gen = $2 and x.run_id = $3::uuid and x.owner = $4::text and x.state = 'running'
-  returning skey, gen, run_id, session_id
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements($1::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = $2::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(), state = 'queued', owner = null, gen = gen + 1, queued_at = now(),
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when $3::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = $2::text and x.gen = $4 and x.run_id = $5::uuid and x.owner = $6::text and x.state = 'running'
+  returning skey, run_id, session_id, gen, out_seq
 ), m as (
   insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
-  select s.skey, s.session_id, $5::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+  select s.skey, s.session_id, $7::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
     e.v->'content', (e.v->>'inbox_seq')::bigint
-  from s, jsonb_array_elements($6::jsonb) as e(v) on conflict do nothing
+  from s, jsonb_array_elements($8::jsonb) as e(v) on conflict do nothing
 ), c as (
   insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
   select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
     e.v->'result'
-  from s, jsonb_array_elements($7::jsonb) as e(v)
+  from s, jsonb_array_elements($9::jsonb) as e(v)
   on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
 ), t as (
-  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($8::bigint[]) as seq from s) e
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($10::bigint[]) as seq from s) e
   where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
 ), r as (
   update runs set state = 'queued', owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
 )
-select skey, gen from s
+select s.skey, s.gen, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s
 `
 
 type HandoverParams struct {
+	Replies   []byte
 	Skey      string
+	Settled   bool
 	Gen       int64
 	RunID     uuid.UUID
 	Owner     string
@@ -572,14 +611,17 @@ type HandoverParams struct {
 }
 
 type HandoverRow struct {
-	Skey string
-	Gen  int64
+	Skey     string
+	Gen      int64
+	FirstOut int64
 }
 
 // T5: the body of T3; the run is queued under the next generation and attempt stays. No row = fenced, or sent again.
 func (q *Queries) Handover(ctx context.Context, arg HandoverParams) ([]HandoverRow, error) {
 	rows, err := q.db.Query(ctx, Handover,
+		arg.Replies,
 		arg.Skey,
+		arg.Settled,
 		arg.Gen,
 		arg.RunID,
 		arg.Owner,
@@ -595,7 +637,7 @@ func (q *Queries) Handover(ctx context.Context, arg HandoverParams) ([]HandoverR
 	var items []HandoverRow
 	for rows.Next() {
 		var i HandoverRow
-		if err := rows.Scan(&i.Skey, &i.Gen); err != nil {
+		if err := rows.Scan(&i.Skey, &i.Gen, &i.FirstOut); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -710,6 +752,111 @@ func (q *Queries) StopQueued(ctx context.Context, arg StopQueuedParams) ([]StopQ
 			&i.RunID,
 			&i.OutSeq,
 			&i.OutSent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const Suspend = `-- name: Suspend :many
+with f as materialized (
+  select e.v, row_number() over (order by e.ord) as ord from jsonb_array_elements($1::jsonb) with ordinality as e(v, ord)
+  where not exists (
+    select from outbox o where o.dkey = any(array[e.v->>'dkey']) and (o.skey || '') = $2::text and o.platform <> '' -- see AdmitBatch
+  )
+), s as (
+  update sessions x set touched_at = now(), owner = null, gen = gen + 1, wait_kind = $3::text,
+    wake_at = case when wake_seq > $4::bigint then null else $5::timestamptz end,
+    state = case when wake_seq > $4::bigint then 'queued' else 'waiting' end,
+    queued_at = case when wake_seq > $4::bigint then now() else queued_at end,
+    out_seq = out_seq + (select count(*) from f),
+    out_sent = case when $6::bool and out_sent = out_seq then out_seq + (select count(*) from f) else out_sent end
+  where x.skey = $2::text and x.gen = $7 and x.run_id = $8::uuid and x.owner = $9::text and x.state = 'running'
+  returning skey, run_id, session_id, gen, state, out_seq
+), m as (
+  insert into messages (skey, session_id, run_gen, branch, n, run_id, role, content, inbox_seq)
+  select s.skey, s.session_id, $10::bigint, (e.v->>'branch')::smallint, (e.v->>'n')::int, s.run_id, e.v->>'role',
+    e.v->'content', (e.v->>'inbox_seq')::bigint
+  from s, jsonb_array_elements($11::jsonb) as e(v) on conflict do nothing
+), c as (
+  insert into tool_calls (run_id, call_id, name, effect, state, idem_key, result)
+  select s.run_id, e.v->>'call_id', e.v->>'name', e.v->>'effect', e.v->>'state', s.run_id || ':' || (e.v->>'call_id'),
+    e.v->'result'
+  from s, jsonb_array_elements($12::jsonb) as e(v)
+  on conflict (run_id, call_id) do update set state = excluded.state, result = excluded.result
+), t as (
+  update inbox i set run_id = e.run_id from (select s.skey, s.run_id, unnest($13::bigint[]) as seq from s) e
+  where i.skey = any(array[e.skey]) and i.seq = e.seq
+), o as (
+  insert into outbox (skey, out_seq, dkey, run_id, platform, target, parts, state, next_at, traceparent)
+  select s.skey, s.out_seq - (select count(*) from f) + f.ord, f.v->>'dkey', s.run_id, f.v->>'platform', f.v->'target', f.v->'parts',
+    f.v->>'state', now() + interval '3 s', (select r.traceparent from runs r where r.run_id = any(array[s.run_id]))
+  from s, f
+), r as (
+  update runs set state = s.state, owner = null, last_gen = s.gen from s where runs.run_id = any(array[s.run_id])
+)
+select s.skey, s.gen, s.state, (case when (select count(*) from f) = 0 then 0 else s.out_seq - (select count(*) from f) + 1 end)::bigint as first_out
+from s
+`
+
+type SuspendParams struct {
+	Replies   []byte
+	Skey      string
+	WaitKind  string
+	Seen      int64
+	WakeAt    pgtype.Timestamptz
+	Settled   bool
+	Gen       int64
+	RunID     uuid.UUID
+	Owner     string
+	RunGen    int64
+	Messages  []byte
+	ToolCalls []byte
+	Taken     []int64
+}
+
+type SuspendRow struct {
+	Skey     string
+	Gen      int64
+	State    string
+	FirstOut int64
+}
+
+// T7: the body of T3; the run waits, or is queued if a row that wakes has come that its worker has not seen. Compared with
+// wake_seq, never with last_seq. No row = fenced, or sent again.
+func (q *Queries) Suspend(ctx context.Context, arg SuspendParams) ([]SuspendRow, error) {
+	rows, err := q.db.Query(ctx, Suspend,
+		arg.Replies,
+		arg.Skey,
+		arg.WaitKind,
+		arg.Seen,
+		arg.WakeAt,
+		arg.Settled,
+		arg.Gen,
+		arg.RunID,
+		arg.Owner,
+		arg.RunGen,
+		arg.Messages,
+		arg.ToolCalls,
+		arg.Taken,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SuspendRow
+	for rows.Next() {
+		var i SuspendRow
+		if err := rows.Scan(
+			&i.Skey,
+			&i.Gen,
+			&i.State,
+			&i.FirstOut,
 		); err != nil {
 			return nil, err
 		}
