@@ -38,9 +38,9 @@ const (
 // recordWrites keeps what every statement has committed about a session, in the order of the commits: a writer holds the
 // row from the write to the commit.
 const recordWrites = `
-create table audit(n bigint generated always as identity, skey text, gen bigint, owner text, st text, run uuid);
+create table audit(n bigint generated always as identity, skey text, gen bigint, owner text);
 create function note() returns trigger language plpgsql as $$ begin
-	insert into audit(skey, gen, owner, st, run) values (new.skey, new.gen, new.owner, new.state||' '||new.last_seq||' '||new.done_seq||' '||new.session_id, new.run_id);
+	insert into audit(skey, gen, owner) values (new.skey, new.gen, new.owner);
 	return null;
 end $$;
 create trigger note after insert or update on sessions for each row execute function note()`

@@ -46,9 +46,15 @@ func (c *cluster) awaitState(t *testing.T, skey string, want store.SessionState)
 func (c *cluster) claim(t *testing.T, skey, owner string) store.Claimed {
 	t.Helper()
 	run := c.claimAlone(t, skey, owner)
-	held := lease.Lease{SKey: skey, Gen: run.Gen, RunID: run.RunID.String(), Holder: owner}
-	require.NoError(t, c.redis.Set(fmt.Sprintf("l:{%s}", skey), held.Value()))
+	c.hold(t, run)
 	return run
+}
+
+// hold is the lease of a run.
+func (c *cluster) hold(t *testing.T, run store.Claimed) {
+	t.Helper()
+	held := lease.Lease{SKey: run.SKey, Gen: run.Gen, RunID: run.RunID.String(), Holder: run.Owner}
+	require.NoError(t, c.redis.Set(fmt.Sprintf("l:{%s}", run.SKey), held.Value()))
 }
 
 // claimAlone is a claim of a worker that holds no lease and never says that it lives.
