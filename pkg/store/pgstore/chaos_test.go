@@ -44,19 +44,19 @@ func TestStore_InvariantsHoldWhateverHappensAtOnce(t *testing.T) {
 	defer cancel()
 	var workers, disturbers sync.WaitGroup
 	errs := make(chan error, 20)
-	start := func(wg *sync.WaitGroup, ctx context.Context, one func(context.Context) error) { //nolint:revive // the group comes first
+	start := func(ctx context.Context, wg *sync.WaitGroup, one func(context.Context) error) {
 		wg.Go(func() { errs <- repeat(ctx, one) })
 	}
 	disturbing, calm := context.WithCancel(ctx)
 	working, stop := context.WithCancel(ctx)
 	for i := range 3 {
-		start(&workers, working, func(ctx context.Context) error { return c.work(ctx, fmt.Sprint("w", i)) })
+		start(working, &workers, func(ctx context.Context) error { return c.work(ctx, fmt.Sprint("w", i)) })
 	}
 	for _, one := range []func(context.Context) error{c.wake, c.mark, c.settle, c.endStopped, c.unpause} {
-		start(&workers, working, one)
+		start(working, &workers, one)
 	}
 	for _, one := range []func(context.Context) error{c.admit, c.takeOver, c.reclaim, c.giveUp, c.pause} {
-		start(&disturbers, disturbing, one)
+		start(disturbing, &disturbers, one)
 	}
 	await.True(t, 3*time.Minute, func() bool {
 		if len(errs) > 0 {

@@ -218,6 +218,30 @@ func TestPause_TakesTheRunFromWhoeverGotIt(t *testing.T) {
 	}
 }
 
+// A finish that commits between the snapshot of the statement and its lock raises out_seq over a row that the statement
+// does not see. A position that passed it would leave the reply unsent for ever.
+func TestSettleGaps_DoesNotPassARowThatItCannotSee(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	s, conn := open(t, url), connect(t, url)
+	run := claim(t, s, message("a", "m1").SKey, admit(t, s, message("a", "m1"))[0], "w/1")
+	_, err := s.Finish(t.Context(), []store.Finish{finish(run, 1, reply())})
+	require.NoError(t, err)
+	exec(t, conn, `update outbox set state = 'sent'`)
+	exec(t, conn, `create function gate() returns bool language plpgsql as
+		$$ begin perform pg_advisory_xact_lock_shared(7); return true; end $$`)
+	exec(t, conn, `alter table outbox rename to outbox_rows`)
+	exec(t, conn, `create view outbox as select * from outbox_rows where gate()`) // holds a statement that reads it, after its snapshot
+	got, err := blocked(t, connect(t, url), conn, `do $$ begin
+			perform pg_advisory_xact_lock(7);
+			insert into outbox_rows (skey, out_seq, dkey, platform) select skey, 2, 'k', 'test' from sessions;
+			update sessions set out_seq = 2;
+		end $$`, func() ([]store.Doorbell, error) { return s.SettleGaps(t.Context(), allPartitions(), 10) })
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.Equal(t, []int64{1, 2}, scan[[]int64](t, conn, `select array[out_sent, out_seq] from sessions`))
+}
+
 func TestStaleStops_FindsARunThatWaitsAlthoughItIsStopped(t *testing.T) {
 	t.Parallel()
 	url := database(t)

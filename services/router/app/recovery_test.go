@@ -331,5 +331,5 @@ func TestRouter_EndsADatabaseSessionThatFrozeWithARowInItsHands(t *testing.T) {
 
 	c.publish(t, second)
 	admitted(second)
-	require.False(t, lives())
+	await.True(t, patience, func() bool { return !lives() })
 }

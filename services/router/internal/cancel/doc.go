@@ -5,5 +5,5 @@
 //	                                                                └─ claimed meanwhile ──► signal to the worker
 //
 // All of it may be lost: the stop is in the session row, and the worker that claims the run finds it there and ends the
-// run itself.
+// run itself. Where nobody does within a few seconds, the sweeper has the run ended in the same form, whoever owns it.
 package cancel

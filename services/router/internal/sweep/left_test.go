@@ -161,7 +161,7 @@ func TestSweep_JoinsTheFiresThatWereMissed(t *testing.T) {
 		require.Equal(t, []string{h.sent[0].ID, "hello", "timer:t"}, []string{m.UID, m.Text, m.PlatformMessageID})
 		next := b.timers(t, tm.SKey)[0].NextAt
 		require.True(t, next.After(time.Now()))
-		require.LessOrEqual(t, next.Sub(time.Now()), time.Hour)
+		require.LessOrEqual(t, time.Until(next), time.Hour)
 	})
 }
 
