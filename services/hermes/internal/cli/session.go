@@ -48,7 +48,7 @@ func newSessionList(e *env, r *remote) *cobra.Command {
 			set(query, "state", state)
 			set(query, "after", after)
 			query.Set("limit", strconv.Itoa(limit))
-			head := []string{"SKEY", "TENANT", "PROFILE", "STATE", "GEN", "RUN", "WAITING", "UNSENT"}
+			head := []string{"SKEY", "TENANT", "PROFILE", "STATE", "GEN", "RUN", "UNCOVERED", "UNSENT"}
 			return e.operate(cmd, r, get("/v1/operator/sessions?"+query.Encode(),
 				table("sessions", "no sessions", head, func(s sessionRow) []any {
 					return []any{s.SKey, s.Tenant, s.Profile, s.State, s.Gen, orDash(s.RunID), s.LastSeq - s.DoneSeq, s.OutSeq - s.OutSent}

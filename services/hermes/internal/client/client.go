@@ -38,7 +38,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Param != "" {
+	if e.Param != "" && !strings.HasPrefix(e.Message, e.Param+":") {
 		return fmt.Sprintf("%s: %s (%d)", e.Param, e.Message, e.Status)
 	}
 	return fmt.Sprintf("%s (%d)", e.Message, e.Status)
