@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/hermes-runtime/hermes/pkg/channel"
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/store"
+	"github.com/hermes-runtime/hermes/services/internal/notice"
 )
 
 const apologyText = "Sorry, I had to give up on this message: working on it failed again and again. Your next message is answered as usual."
@@ -81,11 +81,7 @@ func (t *Taker) dead(ctx context.Context, run store.ActiveRun, s store.Session, 
 		return nil, err
 	}
 	if d.newest != nil {
-		reply, err := apology(d.newest.ReplyTo)
-		if err != nil {
-			return nil, err
-		}
-		d.form.Replies = []store.NewReply{reply}
+		d.form.Replies = []store.NewReply{notice.To(d.newest.ReplyTo, apologyText)}
 	}
 	return d, nil
 }
@@ -105,16 +101,6 @@ func traceparent(waiting []store.InboxRow) string {
 		return ""
 	}
 	return waiting[0].Traceparent
-}
-
-func apology(a event.Address) (store.NewReply, error) {
-	target, err := json.Marshal(a)
-	if err != nil {
-		return store.NewReply{}, fmt.Errorf("encode address: %w", err)
-	}
-	return store.NewReply{
-		Platform: a.Platform, Target: target, Parts: channel.EncodeParts(channel.Part{Markdown: apologyText, Notice: true}), Read: a.Read(),
-	}, nil
 }
 
 // letter keeps the messages of the run, so that they can be sent again.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/hermes-runtime/hermes/pkg/event"
 	"github.com/hermes-runtime/hermes/pkg/store"
-	"github.com/hermes-runtime/hermes/services/router/internal/notice"
+	"github.com/hermes-runtime/hermes/services/internal/notice"
 )
 
 // treatment is what admission does about a message of one sort before it stores it.

@@ -15,8 +15,8 @@ import (
 	"github.com/hermes-runtime/hermes/pkg/inbox"
 	"github.com/hermes-runtime/hermes/pkg/store"
 	runv1 "github.com/hermes-runtime/hermes/proto/gen/go/hermes/run/v1"
+	"github.com/hermes-runtime/hermes/services/internal/notice"
 	"github.com/hermes-runtime/hermes/services/router/internal/dispatch"
-	"github.com/hermes-runtime/hermes/services/router/internal/notice"
 )
 
 const (

@@ -1,4 +1,4 @@
-// Package notice makes the replies with which the router answers by itself.
+// Package notice makes the replies with which the engine itself answers.
 package notice
 
 import (
